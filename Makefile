@@ -1,0 +1,49 @@
+# Every target does its own set-up; what is installed already is left alone.
+PYTHON = .venv/bin/python
+PYTEST = $(PYTHON) -m pytest tests
+TYPED = chatsite conversations inference quotas deploy manage.py
+SOURCES = $(TYPED) tests benchmarks
+
+.PHONY: run test test-long check bench fmt clean lock app dev engine
+
+run: app ## Install what is missing and run the whole site on this machine; PORT, HOST, CHATSITE_MODELS change it
+	@exec $(PYTHON) manage.py up --follow-parent
+
+test: dev engine ## Everything but what takes minutes each
+	$(PYTEST) -m "not long" $(ARGS)
+
+test-long: dev engine ## Fault matrices and soak tests
+	$(PYTEST) -m long $(ARGS)
+
+check: dev ## Style, types, import rules, templates
+	$(PYTHON) -m ruff check $(SOURCES)
+	$(PYTHON) -m ruff format --check $(SOURCES)
+	$(PYTHON) -m mypy $(TYPED)
+	.venv/bin/lint-imports
+	$(PYTHON) -m djlint --check --lint templates
+
+bench: dev ## What a token and a request cost; ARGS go to the benchmark
+	$(PYTHON) -m benchmarks $(ARGS)
+
+fmt: dev
+	$(PYTHON) -m ruff check --fix $(SOURCES)
+	$(PYTHON) -m ruff format $(SOURCES)
+	$(PYTHON) -m djlint --reformat templates
+
+lock: dev ## Write deploy/locks and package-lock.json anew; UPGRADE=1 takes the newest versions
+	$(PYTHON) deploy/lock.py .venv/bin/uv
+	npm install --package-lock-only
+
+clean: ## Remove what was installed or cached in this checkout; the site's data in var/ stays
+	rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf var/engine var/models var/node var/static var/test-cluster
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+app:
+	@python=$$(deploy/find-python) && exec $$python deploy/bootstrap.py app
+
+dev:
+	@python=$$(deploy/find-python) && exec $$python deploy/bootstrap.py dev
+
+engine:
+	@exec $(PYTHON) -m chatsite.operations.engine_setup

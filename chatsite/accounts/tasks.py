@@ -1,0 +1,11 @@
+"""Background work on accounts: short and idempotent."""
+
+from celery import shared_task
+
+from chatsite.accounts import idempotency
+
+
+@shared_task
+def forget_old_calls() -> None:
+    """Clears out Idempotency-Keys that are past their day."""
+    idempotency.forget_old()

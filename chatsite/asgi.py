@@ -1,0 +1,18 @@
+"""The ASGI application: raw streaming routes ahead of Django, WebSockets by Channels."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
+
+from channels.routing import ProtocolTypeRouter
+from django.core.asgi import get_asgi_application
+
+django_application = get_asgi_application()  # loads the apps, so it comes before every import of ours
+
+from chatsite.raw import RawRouter  # noqa: E402
+from conversations.routing import websocket_application  # noqa: E402
+from conversations.streams import ROUTES  # noqa: E402
+
+application = ProtocolTypeRouter(
+    {"http": RawRouter(ROUTES, django_application), "websocket": websocket_application}
+)

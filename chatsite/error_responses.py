@@ -1,0 +1,221 @@
+"""The only place where an error becomes an answer: HTTP, WebSocket close code, or event of a stream."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, cast
+
+import django.db
+import redis.exceptions
+import structlog
+from django.core import exceptions as django_errors
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template import loader
+from rest_framework import exceptions as rest_errors
+from rest_framework.views import set_rollback
+
+from chatsite import errors
+from chatsite.logs import current_request_id
+
+PROBLEM_TYPE = "application/problem+json"
+API_PREFIX = "/v1/"
+DEFAULT_RETRY_SECONDS = 1.0
+log = structlog.stdlib.get_logger(__name__)
+
+CLOSE_INTERNAL_ERROR = 1011
+CLOSE_TRY_AGAIN_LATER = 1013
+CLOSE_TOO_SLOW = 4408  # sent by the consumer that measures it
+_CLOSE_CODES = {401: 4401, 403: 4404, 404: 4404, 413: 1009, 429: 4429, 503: CLOSE_TRY_AGAIN_LATER}
+CLOSE_INVALID = 4400
+
+
+@dataclass(frozen=True)
+class ErrorAnswer:
+    """A finished HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def convert(error: BaseException) -> errors.AppError:
+    """The AppError behind any exception. What is unexpected is logged with its traceback; the caller learns nothing."""
+    if isinstance(error, errors.AppError):
+        return error
+    known = _from_django(error) or _from_rest(error) or _from_stores(error)
+    if known is None:
+        log.error("unexpected error", exc_info=error)
+        return errors.AppError()
+    return known
+
+
+def retryable(error: errors.AppError) -> bool:
+    """Whether the same call may succeed later."""
+    if error.should_retry is not None:
+        return error.should_retry
+    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def problem(error: errors.AppError, request_id: str) -> ErrorAnswer:
+    """The RFC 9457 answer: type, title, status, detail, code, request_id; where known also param and retry_after."""
+    fields: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": error.message,
+        "code": error.code,
+        "request_id": request_id,
+    }
+    if error.param is not None:
+        fields["param"] = error.param
+    if error.retry_after is not None:
+        fields["retry_after"] = round(error.retry_after, 3)  # seconds, finer than the header
+    headers = {"Content-Type": PROBLEM_TYPE, **error_headers(error)}
+    return ErrorAnswer(error.status, headers, json.dumps(fields).encode())
+
+
+def error_headers(error: errors.AppError) -> dict[str, str]:
+    """Retry-After in whole seconds, rounded up; `x-should-retry`; and what the error itself carries."""
+    headers = dict(error.headers)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    wait = error.retry_after
+    if wait is None and error.status in {429, 503} and error.should_retry is not False:
+        wait = DEFAULT_RETRY_SECONDS
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
+    if error.should_retry is not None:
+        headers["x-should-retry"] = str(error.should_retry).lower()
+    return headers
+
+
+def close_code(error: errors.AppError) -> int:
+    """What a WebSocket is closed with."""
+    if error.status in _CLOSE_CODES:
+        return _CLOSE_CODES[error.status]
+    return CLOSE_INVALID if error.status < HTTPStatus.INTERNAL_SERVER_ERROR else CLOSE_INTERNAL_ERROR
+
+
+def error_event(message_id: str | None, error: errors.AppError) -> dict[str, Any]:
+    """The last event of a stream that failed after its headers were sent."""
+    return {
+        "type": "error",
+        "messageId": message_id,
+        "code": error.code,
+        "message": error.message,
+        "retryable": retryable(error),
+    }
+
+
+def drf_exception_handler(error: Exception, _context: Mapping[str, Any]) -> HttpResponse:
+    """For settings.REST_FRAMEWORK: every exception of an API view."""
+    set_rollback()
+    return _problem_response(convert(error))
+
+
+def handler400(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _page_or_problem(request, convert(exception))
+
+
+def handler403(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _page_or_problem(request, convert(exception))
+
+
+def handler404(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _page_or_problem(request, errors.NotFound())
+
+
+def handler500(request: HttpRequest) -> HttpResponse:
+    """Django has logged the exception with its traceback."""
+    return _page_or_problem(request, errors.AppError())
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """For settings.CSRF_FAILURE_VIEW."""
+    return _page_or_problem(
+        request, errors.PermissionDenied("This form is no longer valid. Go back, reload the page and try again.")
+    )
+
+
+def _problem_response(error: errors.AppError) -> HttpResponse:
+    answer = problem(error, current_request_id())
+    return HttpResponse(answer.body, status=answer.status, headers=answer.headers)
+
+
+def _page_or_problem(request: HttpRequest, error: errors.AppError) -> HttpResponse:
+    if request.path.startswith(API_PREFIX):
+        return _problem_response(error)
+    context = {
+        "status": error.status,
+        "title": HTTPStatus(error.status).phrase,
+        "detail": error.message,
+        "request_id": current_request_id(),
+    }
+    # Without the request: its context processors read the session and the database, which may be what failed.
+    page = loader.render_to_string("chatsite/error.html", context)
+    return HttpResponse(page, status=error.status, headers=error_headers(error))
+
+
+def _from_django(error: BaseException) -> errors.AppError | None:
+    if isinstance(error, Http404 | django_errors.ObjectDoesNotExist):
+        return errors.NotFound()
+    if isinstance(error, django_errors.PermissionDenied):
+        return errors.PermissionDenied()
+    if isinstance(error, django_errors.RequestDataTooBig):
+        return errors.TooLarge()
+    if isinstance(error, django_errors.DisallowedHost):
+        return errors.InvalidInput("This site does not answer to that host name.", param="Host")
+    if isinstance(error, django_errors.BadRequest | django_errors.SuspiciousOperation):
+        return errors.InvalidInput()
+    return None
+
+
+def _from_rest(error: BaseException) -> errors.AppError | None:
+    if isinstance(error, rest_errors.NotAuthenticated | rest_errors.AuthenticationFailed):
+        return errors.NotAuthenticated()
+    if isinstance(error, rest_errors.PermissionDenied):
+        return errors.PermissionDenied()
+    if isinstance(error, rest_errors.ValidationError):
+        param, message = _first_problem(error.detail)
+        return errors.InvalidInput(message, param=param)
+    if isinstance(error, rest_errors.NotFound):
+        return errors.NotFound()
+    if isinstance(error, rest_errors.MethodNotAllowed):
+        return errors.MethodNotAllowed()
+    if isinstance(error, rest_errors.UnsupportedMediaType):
+        return errors.UnsupportedMedia()
+    if isinstance(error, rest_errors.Throttled):
+        return errors.RateLimited(retry_after=getattr(error, "wait", None))
+    if isinstance(error, rest_errors.APIException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return errors.InvalidInput(str(error.detail))  # malformed JSON, an Accept header that nothing satisfies
+    return None
+
+
+def _from_stores(error: BaseException) -> errors.AppError | None:
+    """PostgreSQL or Redis is not there, or too busy."""
+    stores = (
+        django.db.OperationalError,
+        django.db.InterfaceError,
+        redis.exceptions.ConnectionError,
+        redis.exceptions.TimeoutError,
+    )
+    if not isinstance(error, stores):
+        return None
+    log.warning("a store does not answer", exc_info=error)
+    return errors.Unavailable(retry_after=2)
+
+
+def _first_problem(detail: Any, path: str = "") -> tuple[str | None, str]:
+    """The first field that is wrong, as `items.0.name`, and what is wrong with it."""
+    if isinstance(detail, dict) and detail:
+        name, inner = next(iter(cast(dict[str, Any], detail).items()))
+        if name == "non_field_errors":
+            return _first_problem(inner, path)
+        return _first_problem(inner, f"{path}.{name}" if path else str(name))
+    if isinstance(detail, list) and detail:
+        first = next((index for index, item in enumerate(detail) if item), 0)
+        nested = isinstance(detail[first], dict | list)
+        return _first_problem(detail[first], f"{path}.{first}" if nested and path else path)
+    return path or None, str(detail)

@@ -1,0 +1,77 @@
+"""What wraps every answer that Django gives: a request id, one access line, and a content security policy."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.decorators import sync_and_async_middleware
+
+from chatsite import logs
+
+Handler = Callable[[HttpRequest], Any]
+POLICY_HEADER = "Content-Security-Policy"
+# No inline script or style, no frames, nothing from elsewhere. A view that needs another policy sets the header itself.
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; connect-src 'self'"
+)
+
+
+@sync_and_async_middleware
+def request_id(get_response: Handler) -> Handler:
+    """Takes or makes the request's id; puts it on the answer and on every log line."""
+    if iscoroutinefunction(get_response):
+        answer_later = cast(Callable[[HttpRequest], Awaitable[HttpResponseBase]], get_response)
+
+        async def serve_async(request: HttpRequest) -> HttpResponseBase:
+            started, identifier = _begin(request)
+            return _finish(request, await answer_later(request), started, identifier)
+
+        return serve_async
+
+    def serve(request: HttpRequest) -> HttpResponseBase:
+        started, identifier = _begin(request)
+        return _finish(request, get_response(request), started, identifier)
+
+    return serve
+
+
+def _begin(request: HttpRequest) -> tuple[float, str]:
+    identifier = logs.accept_request_id(request.headers.get("x-request-id"))
+    logs.begin_request(identifier)
+    return time.perf_counter(), identifier
+
+
+def _finish(request: HttpRequest, response: HttpResponseBase, started: float, identifier: str) -> HttpResponseBase:
+    response["x-request-id"] = identifier
+    match = request.resolver_match
+    route = f"/{match.route}" if match else request.path
+    logs.log_access(request.method or "", route, response.status_code, time.perf_counter() - started)
+    return response
+
+
+@sync_and_async_middleware
+def content_security_policy(get_response: Handler) -> Handler:
+    """Sets the policy on answers that have none of their own."""
+    if iscoroutinefunction(get_response):
+        answer_later = cast(Callable[[HttpRequest], Awaitable[HttpResponseBase]], get_response)
+
+        async def serve_async(request: HttpRequest) -> HttpResponseBase:
+            return _with_policy(request, await answer_later(request))
+
+        return serve_async
+
+    def serve(request: HttpRequest) -> HttpResponseBase:
+        return _with_policy(request, get_response(request))
+
+    return serve
+
+
+def _with_policy(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    if not response.has_header(POLICY_HEADER):
+        host = request.get_host()  # checked against ALLOWED_HOSTS; not every browser counts a WebSocket as 'self'
+        response[POLICY_HEADER] = f"{POLICY} ws://{host} wss://{host}"
+    return response

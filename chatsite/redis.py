@@ -1,0 +1,105 @@
+"""Redis clients and Lua scripts.
+
+Scripts live in named files with a header (KEYS, ARGV, return). They touch one hash slot each: KEYS[1] is a hash-tagged
+prefix such as `v1:{m:smollm2/0}`, and every key a script uses is derived from it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import redis
+import redis.asyncio as aioredis
+from django.conf import settings
+from redis.exceptions import NoScriptError
+
+SCHEMA = "v1"  # first part of every key: two releases with different layouts may run side by side
+Arg = str | bytes | int | float
+
+_async_clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, aioredis.Redis]" = WeakKeyDictionary()
+_sync_clients: dict[str, redis.Redis] = {}
+
+
+def async_client() -> aioredis.Redis:
+    """The running event loop's client. `socket_timeout` is explicit: the default of 5 s kills longer blocking reads."""
+    loop = asyncio.get_running_loop()
+    client = _async_clients.get(loop)
+    if client is None:
+        client = _async_clients[loop] = aioredis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=30, socket_connect_timeout=2
+        )
+    return client
+
+
+def sync_client() -> redis.Redis:
+    """A client for tasks, commands and tests."""
+    if settings.REDIS_URL not in _sync_clients:
+        _sync_clients[settings.REDIS_URL] = redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=30, socket_connect_timeout=2
+        )
+    return _sync_clients[settings.REDIS_URL]
+
+
+async def close_async_client() -> None:
+    """Closes the running loop's client, at the end of a process or a test."""
+    client = _async_clients.pop(asyncio.get_running_loop(), None)
+    if client is not None:
+        await client.aclose()
+
+
+@dataclass(frozen=True)
+class Script:
+    """One Lua file. Calls go by hash; the text is sent only when the server does not know it."""
+
+    name: str
+    text: str
+    sha: str
+
+    @classmethod
+    def load(cls, path: Path) -> "Script":
+        text = path.read_text()
+        return cls(path.stem, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+    async def __call__(self, client: aioredis.Redis, prefix: str, *args: Arg) -> Any:
+        try:
+            return await client.evalsha(self.sha, 1, prefix, *args)  # type: ignore[misc]
+        except NoScriptError:
+            return await client.eval(self.text, 1, prefix, *args)  # type: ignore[misc]
+
+    def call_sync(self, client: redis.Redis, prefix: str, *args: Arg) -> Any:
+        try:
+            return client.evalsha(self.sha, 1, prefix, *args)
+        except NoScriptError:
+            return client.eval(self.text, 1, prefix, *args)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A script call to be sent in a pipeline."""
+
+    script: Script
+    prefix: str
+    args: Sequence[Arg]
+
+
+async def run_pipeline(client: aioredis.Redis, calls: Sequence[Call]) -> list[Any]:
+    """Sends `calls` in one round trip; returns a result or an exception for each, in order."""
+    results = await _send(client, calls)
+    missing = [index for index, result in enumerate(results) if isinstance(result, NoScriptError)]
+    if missing:  # the server was restarted or flushed: send the texts, then repeat what was refused
+        for script in {calls[index].script for index in missing}:
+            await client.script_load(script.text)
+        for index, result in zip(missing, await _send(client, [calls[index] for index in missing]), strict=True):
+            results[index] = result
+    return results
+
+
+async def _send(client: aioredis.Redis, calls: Sequence[Call]) -> list[Any]:
+    async with client.pipeline(transaction=False) as pipe:
+        for call in calls:
+            pipe.evalsha(call.script.sha, 1, call.prefix, *call.args)
+        return await pipe.execute(raise_on_error=False)

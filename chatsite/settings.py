@@ -1,0 +1,240 @@
+"""Every setting, in one file, from a typed environment. `docs/settings.md` lists what an operator may set."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+from environs import Env
+
+from chatsite.logs import redact
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = Env()
+
+# What kind of installation this is. `production` makes the system checks refuse insecure values (chatsite.checks).
+ENVIRONMENT = env.str("CHATSITE_ENV", "development")
+PRODUCTION = ENVIRONMENT == "production"
+DEBUG = env.bool("DEBUG", False)
+INSECURE_SECRET_KEY = "insecure-development-key-do-not-use-it-in-production"
+SECRET_KEY = env.str("SECRET_KEY", INSECURE_SECRET_KEY)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", [] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", "testserver"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
+STATE_DIR = env.path("CHATSITE_STATE", BASE_DIR / "var")
+MODELS_FILE = env.path("CHATSITE_MODELS", BASE_DIR / "models.toml")
+BACKGROUND = env.bool("CHATSITE_BACKGROUND", True)  # off: nothing calls an engine on its own, for measuring
+
+# Stores
+DATABASE_POOL_SIZE = env.int("DATABASE_POOL_SIZE", 16)
+DATABASES = {"default": env.dj_db_url("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/chatsite", conn_max_age=0)}
+DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
+    "min_size": 1,
+    "max_size": DATABASE_POOL_SIZE + 4,
+    "timeout": 10,
+}
+REDIS_URL = env.str("REDIS_URL", "redis://127.0.0.1:6379/0")
+CACHE_URL = env.str("CACHE_URL", REDIS_URL)
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": CACHE_URL, "KEY_PREFIX": "cache"}
+}
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
+    "chatsite.apps.ChatsiteConfig",
+    "chatsite.accounts.apps.AccountsConfig",
+    "quotas.apps.QuotasConfig",
+    "inference.apps.InferenceConfig",
+    "conversations.apps.ConversationsConfig",
+]
+MIDDLEWARE = [
+    "chatsite.middleware.request_id",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "chatsite.middleware.content_security_policy",
+]
+ROOT_URLCONF = "chatsite.urls"
+ASGI_APPLICATION = "chatsite.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+# Accounts and security
+AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "/accounts/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/accounts/login/"
+CSRF_FAILURE_VIEW = "chatsite.error_responses.csrf_failure"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_COOKIES = env.bool("SECURE_COOKIES", PRODUCTION)
+SESSION_COOKIE_SECURE = SECURE_COOKIES
+CSRF_COOKIE_SECURE = SECURE_COOKIES
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
+
+# Static files: our own, and the front-end packages that `npm ci` installs
+STATIC_URL = "/static/"
+STATIC_ROOT = STATE_DIR / "static"
+STATICFILES_DIRS = (
+    [BASE_DIR / "static", ("vendor", BASE_DIR / "node_modules")]
+    if (BASE_DIR / "node_modules").is_dir()
+    else [BASE_DIR / "static"]
+)
+WHITENOISE_USE_FINDERS = not PRODUCTION
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# REST
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["chatsite.accounts.authentication.KeyOrSession"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "chatsite.error_responses.drf_exception_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Chat API",
+    "DESCRIPTION": "Conversations, streamed messages, models.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+MAX_BODY_BYTES = env.int(
+    "MAX_BODY_BYTES", 2 * 1024 * 1024
+)  # a JSON body; both servers buffer, so it is refused by its length
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+RAW_AUTHENTICATOR = "chatsite.accounts.authentication.authenticate_scope"
+
+# Inference: numbers of ../SCHEDULER that an operator may change
+LEASE_SECONDS = 7.0  # a lease lives so long without a renewal
+ABORT_AFTER_SECONDS = 5.0  # a runner aborts its own streams so long after sending its last successful renewal
+HEARTBEAT_SECONDS = 1.0
+PERSIST_SECONDS = 1.0
+MAX_ATTEMPTS = 3
+FAILOVER_WAIT_SECONDS = env.float(
+    "FAILOVER_WAIT_SECONDS", 10.0
+)  # a reply that was cut waits so long for another replica
+QUEUE_TIMEOUT_SECONDS = {"enterprise": 30.0, "paid": 30.0, "free": 60.0, "batch": 86400.0}
+REPLICA_SLOTS = env.int(
+    "REPLICA_SLOTS", 128
+)  # sequences handed to one replica at a time, where models.toml does not say
+RUNNER_STREAMS = env.int("RUNNER_STREAMS", 512)  # streams of one runner process
+COALESCE_SECONDS = env.float("COALESCE_SECONDS", 0.1)  # tokens of a busy stream are gathered up to this long
+LOG_TTL_SECONDS = 120  # a token log lives so long after its message is final
+PROMPT_TTL_SECONDS = 3600
+FIRST_TOKEN_TIMEOUT_SECONDS = env.float("FIRST_TOKEN_TIMEOUT_SECONDS", 60.0)
+IDLE_TOKEN_TIMEOUT_SECONDS = env.float("IDLE_TOKEN_TIMEOUT_SECONDS", 20.0)
+STOP_WAIT_SECONDS = 2.0
+CANCEL_ON_DISCONNECT = False  # native routes: a closed connection does not end a reply
+# What happens to a request's owner, by kind, in the same transaction (inference.owners)
+REQUEST_OWNERS = {"message": "conversations.replies.MessageOwner"}
+
+# Background work
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", REDIS_URL)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TIMEZONE = "UTC"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BEAT_SCHEDULE = {
+    "sweep-requests": {
+        "task": "inference.tasks.sweep_requests",
+        "schedule": timedelta(seconds=1),
+        "options": {"expires": 2},
+    },
+    "forget-idempotent-calls": {
+        "task": "chatsite.accounts.tasks.forget_old_calls",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 600},
+    },
+}
+CHANNEL_LAYERS: dict[str, dict[str, str]] = {}  # no token and no event goes through a channel layer
+
+# Logs: one JSON object per line, with the request id
+LOG_LEVEL = env.str("LOG_LEVEL", "INFO")
+LOG_FORMAT = env.str("LOG_FORMAT", "json")
+_log_processors: list[structlog.typing.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+]
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "default": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(default=str)
+                if LOG_FORMAT == "json"
+                else structlog.dev.ConsoleRenderer(colors=False),
+                redact,
+            ],
+            "foreign_pre_chain": _log_processors,
+        }
+    },
+    "handlers": {"default": {"class": "logging.StreamHandler", "formatter": "default"}},
+    "root": {"handlers": ["default"], "level": LOG_LEVEL},
+    "loggers": {
+        "daphne": {"level": "WARNING"},
+        "django.channels.server": {"level": "WARNING"},
+        "asyncio": {"level": "WARNING"},
+    },
+}
+structlog.configure(
+    processors=[*_log_processors, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)

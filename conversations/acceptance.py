@@ -1,0 +1,127 @@
+"""How a reply is accepted: quota, then rows, then the queue. Refused anywhere, it leaves nothing behind."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils.crypto import salted_hmac
+
+from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
+from conversations import notices
+from conversations.drafts import Draft, Remember
+from conversations.errors import ReplyRunning
+from conversations.models import Message
+from conversations.prompting import Fitted
+from conversations.selectors import Reply
+from inference import services as inference_services
+from inference.protocol import Cursor, Prepared, Sampling
+from inference.services import OpenedRequest
+from quotas import services as quota_services
+from quotas.services import Remaining
+
+TEMPERATURE = 0.7  # of a chat: the engine's default of 1.0 makes small models ramble
+ONE_RUNNING = "one_running_reply_per_conversation"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A reply that can be made. `reply` is not saved; `write` saves it, in the transaction that opens its request."""
+
+    principal: Principal
+    draft: Draft
+    fitted: Fitted
+    reply: Message
+    write: Callable[[], None]
+    base: Cursor | None = None  # where a continued reply stands; its request is the earlier one
+    remember: Remember | None = None
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A reply that is promised. `base`: the cursor behind which a continued one goes on."""
+
+    message_id: UUID
+    user_message_id: UUID | None
+    request_id: UUID
+    remaining: Remaining
+    base: Cursor | None = None
+
+    @property
+    def reply(self) -> Reply:
+        """As it is stored, for `follow_from(accepted.reply, accepted.base)`: nothing needs to be read."""
+        tokens, characters = (self.base.tokens, self.base.characters) if self.base else (0, 0)
+        return Reply(self.message_id, self.user_message_id, self.request_id, "pending", "", tokens, characters)
+
+
+_accepting: set[asyncio.Task[Accepted]] = set()  # strong references: the loop keeps only weak ones
+
+
+async def accept(offer: Offer) -> Accepted:
+    """Promises the reply. Raises RateLimited kinds, Unavailable, ReplyRunning, NotFound; then nothing was written.
+
+    A caller that goes away meanwhile does not cut it short: reserved quota is either spent on a reply or given back.
+    """
+    task = asyncio.create_task(_accept(offer))
+    _accepting.add(task)
+    task.add_done_callback(_accepting.discard)
+    return await asyncio.shield(task)
+
+
+async def _accept(offer: Offer) -> Accepted:
+    organization_id, plan, request_id = offer.principal.organization_id, offer.draft.plan, _request_id(offer)
+    tokens = len(offer.fitted.token_ids) + offer.fitted.max_tokens
+    wait = settings.QUEUE_TIMEOUT_SECONDS[plan.tier]
+    remaining = await quota_services.reserve(organization_id, request_id, plan, tokens, wait)
+    try:
+        opened = await run_db(_write, offer)
+    except BaseException:
+        await quota_services.settle(organization_id, request_id, 0)
+        raise
+    await inference_services.submit(opened)
+    await notices.announce(offer.principal.user_id, offer.draft.conversation.id)  # every page of this user
+    return Accepted(offer.reply.id, offer.reply.parent_id, request_id, remaining, offer.base)
+
+
+def _write(offer: Offer) -> OpenedRequest:
+    """All rows, in one transaction."""
+    prompt, organization_id = offer.fitted, offer.principal.organization_id
+    sampling = Sampling(max_tokens=prompt.max_tokens, temperature=TEMPERATURE)
+    prepared = Prepared(offer.draft.model.name, prompt.token_ids, sampling, cache_salt(organization_id))
+    try:
+        with transaction.atomic():
+            offer.write()
+            if offer.remember is not None:
+                offer.remember(offer.reply.id, offer.base)
+            return inference_services.open_request(
+                request_id=_request_id(offer),
+                principal=offer.principal,
+                tier=offer.draft.plan.tier,
+                prepared=prepared,
+                owner_kind="message",
+                owner_id=offer.reply.id,
+                base_tokens=offer.base.tokens if offer.base else 0,
+                base_chars=offer.base.characters if offer.base else 0,
+            )
+    except IntegrityError as error:
+        if _constraint(error) == ONE_RUNNING:
+            raise ReplyRunning from error
+        raise
+
+
+def _request_id(offer: Offer) -> UUID:
+    assert offer.reply.request_id is not None  # a reply that is to be made has one
+    return offer.reply.request_id
+
+
+def cache_salt(organization_id: UUID) -> str:
+    """One tenant's cached prompts never answer another's: the engine keeps a cache for each salt."""
+    return salted_hmac("inference.prefix-cache", str(organization_id), algorithm="sha256").hexdigest()[:32]
+
+
+def _constraint(error: IntegrityError) -> str | None:
+    diagnostics = getattr(error.__cause__, "diag", None)
+    return getattr(diagnostics, "constraint_name", None)

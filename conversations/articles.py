@@ -1,0 +1,202 @@
+"""Messages as the page shows them: what the templates need, read in a handful of queries."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from uuid import UUID
+
+from django.db.models import prefetch_related_objects
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chatsite.accounts.protocol import Principal
+from chatsite.ids import public_id
+from conversations import selectors
+from conversations.follow import retryable
+from conversations.markdown import render_markdown
+from conversations.models import Conversation, Message, MessageStatus
+from conversations.selectors import Reply
+from inference.protocol import Cursor, FinishReason
+
+PAGE_SIZE = 50  # turns that a page opens with
+SIDEBAR_SIZE = 100
+NOT_STARTED = UUID(int=0)  # in a cursor: of no request yet. A pending reply's Started event is still to come.
+UNTITLED = "New chat"
+
+
+@dataclass(frozen=True)
+class Article:
+    """A turn. `text` is plain; `html` of a finished reply is safe to show."""
+
+    id: UUID
+    role: str
+    text: str
+    status: str
+    model: str = ""  # its title
+    request_id: UUID | None = None
+    cursor: Cursor | None = None  # of a running reply: behind `text`
+    finish_reason: str = ""
+    error_code: str = ""
+    error_message: str = ""
+    left_out: int = 0
+    siblings: Sequence[UUID] = ()
+
+    @property
+    def public_id(self) -> str:
+        return public_id("msg", self.id)
+
+    @property
+    def html(self) -> SafeString:
+        return render_markdown(self.text)
+
+    @property
+    def running(self) -> bool:
+        return self.status in selectors.RUNNING
+
+    @property
+    def outcome(self) -> str:
+        """How the reply ended, when it did not simply end."""
+        if self.status == MessageStatus.FAILED:
+            return self.error_message or "The reply failed."
+        if self.status == MessageStatus.STOPPED:
+            return "Stopped"
+        return {FinishReason.LENGTH: "Reached the length limit", FinishReason.QUOTA: "The quota is used up"}.get(
+            FinishReason(self.finish_reason) if self.finish_reason else FinishReason.STOP, ""
+        )
+
+    @property
+    def continuable(self) -> bool:
+        if self.status == MessageStatus.FAILED:
+            return bool(self.text) and retryable(self.error_code)
+        return self.status == MessageStatus.STOPPED or self.finish_reason == FinishReason.LENGTH
+
+    @property
+    def version(self) -> int:
+        """1 is the oldest."""
+        return self.siblings.index(self.id) + 1 if self.id in self.siblings else 1
+
+    @property
+    def previous_version(self) -> str | None:
+        return public_id("msg", self.siblings[self.version - 2]) if self.version > 1 else None
+
+    @property
+    def next_version(self) -> str | None:
+        return public_id("msg", self.siblings[self.version]) if self.version < len(self.siblings) else None
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The end of a conversation's active branch, oldest first. `earlier`: the cursor of what comes before, if anything."""
+
+    articles: list[Article]
+    earlier: str | None = None
+
+    @property
+    def running(self) -> Article | None:
+        last = self.articles[-1] if self.articles else None
+        return last if last and last.running else None
+
+
+def load_branch(principal: Principal, conversation_id: UUID, cursor: str | None = None) -> Branch:
+    """Raises NotFound, and InvalidInput for a cursor of another conversation."""
+    conversation = selectors.get_conversation(principal, conversation_id)
+    page = selectors.active_branch(conversation, cursor, PAGE_SIZE)
+    return Branch(_articles(principal, list(reversed(page.data))), page.next_cursor)
+
+
+def load_article(principal: Principal, message_id: UUID) -> Article:
+    """Raises NotFound."""
+    return _articles(principal, [selectors.get_message(principal, message_id)])[0]
+
+
+def _articles(principal: Principal, messages: list[Message]) -> list[Article]:
+    prefetch_related_objects(messages, "model")
+    siblings = _siblings(messages)
+    return [_article(principal, message, siblings[message.parent_id]) for message in messages]
+
+
+def _article(principal: Principal, message: Message, siblings: Sequence[UUID]) -> Article:
+    if message.role == Message.Role.USER:
+        return Article(message.id, message.role, message.content, message.status)
+    if message.status in selectors.RUNNING:
+        reply = selectors.get_reply(principal, message.id)  # it may have ended since the branch was read
+        return _reply_article(message, reply, siblings)
+    return _reply_article(message, None, siblings)
+
+
+def _reply_article(message: Message, reply: Reply | None, siblings: Sequence[UUID]) -> Article:
+    source = reply or message
+    return Article(
+        id=message.id,
+        role=message.role,
+        text=reply.text if reply else message.content,
+        status=source.status,
+        model=str(message.model or ""),
+        request_id=source.request_id,
+        cursor=shown_cursor(reply) if reply and not reply.terminal else None,
+        finish_reason=source.finish_reason,
+        error_code=source.error_code,
+        error_message=source.error_message,
+        left_out=message.left_out,
+        siblings=siblings,
+    )
+
+
+def shown_cursor(reply: Reply) -> Cursor:
+    """Where a reader stands who is shown all of `reply.text`."""
+    request_id = NOT_STARTED if reply.status == MessageStatus.PENDING else reply.request_id
+    return Cursor(request_id, reply.tokens, len(reply.text))
+
+
+def _siblings(messages: Iterable[Message]) -> dict[UUID | None, list[UUID]]:
+    """The versions of each reply, oldest first, by the turn they answer."""
+    parents = {message.parent_id for message in messages if message.role == Message.Role.ASSISTANT}
+    rows = Message.objects.filter(parent_id__in=parents, role=Message.Role.ASSISTANT).order_by("created_at", "id")
+    found: dict[UUID | None, list[UUID]] = defaultdict(list)
+    for parent, message_id in rows.values_list("parent_id", "id"):
+        found[parent].append(message_id)
+    return found
+
+
+# The sidebar
+
+
+@dataclass(frozen=True)
+class Row:
+    id: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Conversations of a time, such as Today."""
+
+    label: str
+    rows: list[Row]
+
+
+def title_of(conversation: Conversation) -> str:
+    return conversation.title or UNTITLED
+
+
+def load_groups(principal: Principal) -> list[Group]:
+    """The conversations that were used last."""
+    today = timezone.now().date()
+    groups: dict[str, Group] = {}
+    for conversation in selectors.list_conversations(principal, limit=SIDEBAR_SIZE).data:
+        label = age_label(conversation.updated_at.date(), today)
+        row = Row(public_id("conv", conversation.id), title_of(conversation))
+        groups.setdefault(label, Group(label, [])).rows.append(row)
+    return list(groups.values())
+
+
+def age_label(day: date, today: date) -> str:
+    """Today, Yesterday, Previous 7 days, or the month."""
+    if day >= today:
+        return "Today"
+    if day == today - timedelta(days=1):
+        return "Yesterday"
+    if day >= today - timedelta(days=7):
+        return "Previous 7 days"
+    return f"{day:%B %Y}"

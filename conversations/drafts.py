@@ -1,0 +1,178 @@
+"""What a reply is made from, read before it is promised, and the rows that promise it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, QuerySet
+from django.utils import timezone
+
+from chatsite.accounts.protocol import Principal
+from chatsite.errors import InvalidInput, NotFound
+from chatsite.status import move
+from conversations import selectors
+from conversations.errors import NotContinuable, ReplyRunning
+from conversations.models import Conversation, Message, MessageStatus
+from conversations.prompting import Row, load_branch, system_text
+from conversations.selectors import RUNNING, conversations_of
+from inference import selectors as inference_selectors
+from inference.models import Model
+from inference.protocol import Cursor, Role
+from quotas.selectors import PlanLimits, plan_of
+
+TITLE_CHARACTERS: Final = 60
+# Called in the transaction that writes a reply, with its id and the cursor behind which a continued one goes on.
+Remember = Callable[[UUID, Cursor | None], None]
+
+
+class Branch(Enum):
+    """Where a message goes when its caller does not say."""
+
+    ACTIVE = "active"  # behind the active leaf
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a reply is made from. `rows`: the branch above it, oldest first."""
+
+    conversation: Conversation
+    plan: PlanLimits
+    model: Model
+    rows: list[Row]
+
+    @property
+    def system(self) -> str:
+        return system_text(self.model, self.conversation.system_prompt)
+
+
+# Reading
+
+
+def load_send(
+    principal: Principal, conversation_id: UUID, model: str | None, parent: UUID | Branch | None = Branch.ACTIVE
+) -> Draft:
+    """For a new message under `parent`. Raises NotFound, InvalidInput, UnknownModel, ModelNotAllowed, ReplyRunning."""
+    conversation, plan, found = _load(principal, conversations_of(principal).filter(id=conversation_id), model)
+    leaf = conversation.active_leaf_id if isinstance(parent, Branch) else parent
+    rows = load_branch(conversation.id, leaf)
+    if leaf is not None and not rows:
+        raise NotFound(param="parent")
+    if rows and rows[-1].entry.role is not Role.ASSISTANT:
+        raise InvalidInput("The parent must be a reply.", param="parent")
+    return Draft(conversation, plan, found, rows)
+
+
+def load_regenerate(principal: Principal, message_id: UUID, model: str | None) -> Draft:
+    """For another reply beside this one. Raises as `load_send`."""
+    message = _get_reply(principal, message_id)
+    conversation, plan, found = _load(principal, Conversation.objects.filter(id=message.conversation_id), model)
+    return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id))
+
+
+def load_continue(principal: Principal, message_id: UUID) -> tuple[Draft, Message]:
+    """For more of this reply. Raises as `load_send`, and NotContinuable."""
+    message = _get_reply(principal, message_id)
+    rows = Conversation.objects.filter(id=message.conversation_id)
+    conversation, plan, found = _load(principal, rows, message.model_id)
+    if not continuable(message) or message.children.exists():
+        raise NotContinuable
+    return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id)), message
+
+
+def _load(
+    principal: Principal, rows: QuerySet[Conversation], model: str | None
+) -> tuple[Conversation, PlanLimits, Model]:
+    running = Message.objects.filter(conversation_id=OuterRef("id"), status__in=RUNNING)
+    conversation = rows.annotate(running=Exists(running)).first()
+    if conversation is None:
+        raise NotFound
+    if conversation.running:
+        raise ReplyRunning
+    plan = plan_of(principal.organization_id)
+    return conversation, plan, inference_selectors.require_model(model or conversation.model_id, plan.tier)
+
+
+def _get_reply(principal: Principal, message_id: UUID) -> Message:
+    message = selectors.get_message(principal, message_id)
+    if message.role != Message.Role.ASSISTANT:
+        raise InvalidInput("This message is not a reply.")
+    return message
+
+
+# Writing: in the transaction that opens the request
+
+
+def new_reply(draft: Draft, user_message_id: UUID, reply_id: UUID, request_id: UUID, left_out: int) -> Message:
+    """The empty reply that its request will fill."""
+    return Message(
+        id=reply_id,
+        conversation_id=draft.conversation.id,
+        parent_id=user_message_id,
+        role=Message.Role.ASSISTANT,
+        status=MessageStatus.PENDING,
+        model=draft.model,
+        left_out=left_out,
+        request_id=request_id,
+    )
+
+
+def write_messages(conversation: Conversation, messages: Sequence[Message]) -> None:
+    """Adds the messages, the last of which becomes the active leaf. The first words of a conversation name it."""
+    title = {} if conversation.title else {"title": title_from(messages[0].content)}
+    _touch(conversation, active_leaf_id=messages[-1].id, **title)
+    now = timezone.now()
+    for message in messages:
+        message.created_at = now
+    Message.objects.bulk_create(messages)
+
+
+def reopen_reply(message: Message, content: str, request_id: UUID, left_out: int) -> None:
+    """Lets `message`, as it was read, wait for more. Raises ReplyRunning when it has changed meanwhile."""
+    _touch(message.conversation, active_leaf_id=message.id)
+    rows = Message.objects.filter(id=message.id, request_id=message.request_id)
+    reopened = move(
+        rows,
+        message.status,
+        MessageStatus.PENDING,
+        content=content,
+        request_id=request_id,
+        left_out=left_out,
+        finish_reason="",
+        error_code="",
+        error_message="",
+    )
+    if not reopened:
+        raise ReplyRunning
+
+
+def _touch(conversation: Conversation, **changes: Any) -> None:
+    """Locks the row: what two tabs send at once is written one after the other."""
+    rows = Conversation.objects.filter(id=conversation.id)
+    if not rows.update(updated_at=timezone.now(), **changes):
+        raise NotFound  # deleted meanwhile
+
+
+# Pure
+
+
+def continuable(message: Message) -> bool:
+    """Whether a reply's own state lets it go on."""
+    if message.status == MessageStatus.COMPLETE:
+        return message.finish_reason == "length"
+    return message.status in (MessageStatus.STOPPED, MessageStatus.FAILED)
+
+
+def joinable(content: str) -> str:
+    """A reply's text without the marks of a character that its last tokens left open: the next tokens complete it."""
+    return content.rstrip("\N{REPLACEMENT CHARACTER}")
+
+
+def title_from(content: str) -> str:
+    """The first words of a message: one line, cut at a word where there is one."""
+    line = " ".join(content.split())
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    head = line[: TITLE_CHARACTERS + 1].rpartition(" ")[0] or line[:TITLE_CHARACTERS]
+    return f"{head.rstrip('.,;:!?')}…"

@@ -1,0 +1,212 @@
+"""A page that is open on a conversation: what it shows, and the frames that bring it up to date.
+
+The page says what it shows (`Place`); everything else follows from the rows. So a first connection, a reconnection after a
+drop and a change made in another tab all take the same way: compare, send what is missing, follow the reply that runs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from uuid import UUID
+
+from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
+from chatsite.ids import public_id
+from conversations import frames, selectors
+from conversations.articles import NOT_STARTED, Article, Branch, Group, load_article, load_branch, load_groups, title_of
+from conversations.follow import Done, Failed, Queued, ReplyEvent, Retrying, Started, Token, follow_from, open_reply
+from inference.protocol import Cursor
+
+Emit = Callable[[str], Awaitable[None]]
+Spawn = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
+Mark = tuple[UUID, UUID | None]  # a message as it is shown: its id, and the request of its text
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a page shows last, in its own words: nothing here is trusted."""
+
+    message_id: UUID | None = None
+    request_id: UUID | None = None
+    cursor: Cursor | None = None  # of a reply that it shows as running
+
+
+class LivePage:
+    """One page's view of one conversation. Its methods are called one at a time."""
+
+    def __init__(self, principal: Principal, conversation_id: UUID, emit: Emit, spawn: Spawn) -> None:
+        self.principal = principal
+        self.conversation_id = conversation_id
+        self._emit = emit
+        self._spawn = spawn
+        self._shown: list[Mark] | None = None  # None until the page has said what it shows
+        self._groups: list[Group] | None = None
+        self._title = ""
+        self._following: asyncio.Task[None] | None = None
+        self._streaming: UUID | None = None  # the reply that is followed, until the page has its end
+
+    async def catch_up(self, place: Place) -> None:
+        """The page has (re)connected. What it shows is kept where it can be, and replaced where not."""
+        await self._unfollow()
+        branch = await self._load()
+        last = branch.articles[-1] if branch.articles else None
+        if last is None or not _continues(place, last):
+            await self._show(branch)
+            return
+        self._shown = marks(branch.articles)
+        if place.cursor is not None:
+            self._follow(last, place.cursor)
+
+    async def refresh(self) -> None:
+        """Something may have changed: appends, removes and follows what the page does not show yet."""
+        if self._shown is None:
+            return  # it has not connected; catch_up will see to it
+        branch = await self._load()
+        now = marks(branch.articles)
+        kept = common_start(self._shown, now)
+        if kept is None:
+            await self._unfollow()
+            await self._show(branch)
+            return
+        if kept == Kept(len(self._shown), len(now)):
+            return
+        await self._unfollow()
+        if self._streaming is not None and self._shown[kept.shown - 1][0] == self._streaming:
+            kept = Kept(kept.shown - 1, kept.now - 1)  # its end was not sent yet: show it anew
+        gone, new = self._shown[kept.shown :], branch.articles[kept.now :]
+        changes = "".join(frames.remove(message_id) for message_id, _ in gone) + frames.append(new)
+        self._shown[kept.shown :] = now[kept.now :]
+        self._streaming = None
+        await self._emit(changes + frames.action(branch.running.id if branch.running else None) + frames.notice(""))
+        self._follow_running(branch)
+
+    async def refresh_sidebar(self, *, always: bool = False) -> None:
+        """Sends the list of conversations and the title when they have changed since the last time, or `always`."""
+        groups, title = await run_db(self._load_sidebar)
+        changed = self._groups is not None and (groups, title) != (self._groups, self._title)
+        self._groups, self._title = groups, title
+        if changed or always:
+            current = public_id("conv", self.conversation_id)
+            await self._emit(frames.conversations(groups, current) + frames.title(title))
+
+    async def check(self) -> None:
+        """Raises NotFound when the conversation is gone or no longer the caller's."""
+        await run_db(selectors.get_conversation, self.principal, self.conversation_id)
+
+    async def _load(self) -> Branch:
+        return await run_db(load_branch, self.principal, self.conversation_id)
+
+    def _load_sidebar(self) -> tuple[list[Group], str]:
+        conversation = selectors.get_conversation(self.principal, self.conversation_id)
+        return load_groups(self.principal), title_of(conversation)
+
+    async def _show(self, branch: Branch) -> None:
+        self._streaming = None
+        self._shown = marks(branch.articles)
+        whole = frames.thread(public_id("conv", self.conversation_id), branch)
+        await self._emit(whole + frames.action(branch.running.id if branch.running else None))
+        self._follow_running(branch)
+
+    def _follow_running(self, branch: Branch) -> None:
+        if (running := branch.running) and running.cursor:
+            self._follow(running, running.cursor)
+
+    def _follow(self, article: Article, cursor: Cursor) -> None:
+        self._streaming = article.id
+        self._following = self._spawn(self._relay(article, cursor))
+
+    async def _unfollow(self) -> None:
+        task, self._following = self._following, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _relay(self, article: Article, cursor: Cursor) -> None:
+        """Passes a running reply on until it ends."""
+        reply = await open_reply(self.principal, article.id)
+        relay = Relay(article)
+        async with aclosing(follow_from(reply, cursor)) as events:
+            async for event in events:
+                if isinstance(event, Done | Failed):
+                    await self._finish(article.id)
+                    return
+                if frame := relay.frame(event):
+                    await self._emit(frame)
+
+    async def _finish(self, message_id: UUID) -> None:
+        article = await run_db(load_article, self.principal, message_id)
+        if not article.running:  # else it was continued at once, from another tab: a notice tells
+            self._streaming = None
+            await self._emit(frames.finished(article))
+
+
+class Relay:
+    """Events of one reply as frames: says once that it replies, and takes the note away when text comes."""
+
+    def __init__(self, article: Article) -> None:
+        self.article = article
+        self._announced = bool(article.text)
+        self._noted = True  # whether the line under the text says something
+
+    def frame(self, event: ReplyEvent) -> str:
+        message_id = self.article.id
+        match event:
+            case Token():
+                quiet = frames.quiet(message_id) if self._noted else ""
+                self._noted = False
+                return quiet + frames.token(message_id, event)
+            case Queued():
+                self._noted = True
+                return frames.queued(event, self.article.model)
+            case Started():
+                self._noted = True
+                return frames.waiting(message_id) + self._announce()
+            case Retrying():
+                self._noted = True
+                return frames.retrying(message_id, event)
+            case _:
+                return ""
+
+    def _announce(self) -> str:
+        if self._announced:
+            return ""
+        self._announced = True
+        return frames.announce("Replying")
+
+
+# Comparing, without I/O
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How much of the beginning is the same, as indexes into both lists."""
+
+    shown: int
+    now: int
+
+
+def marks(articles: Sequence[Article]) -> list[Mark]:
+    return [(article.id, article.request_id) for article in articles]
+
+
+def common_start(shown: Sequence[Mark], now: Sequence[Mark]) -> Kept | None:
+    """None when the lists share nothing: then all must be shown anew. `now` may begin later, as the newest page moves on."""
+    if not shown and not now:
+        return Kept(0, 0)
+    if not now or now[0] not in shown:
+        return None
+    offset = shown.index(now[0])
+    length = 0
+    while length < len(now) and offset + length < len(shown) and shown[offset + length] == now[length]:
+        length += 1
+    return Kept(offset + length, length)
+
+
+def _continues(place: Place, last: Article) -> bool:
+    """Whether the page shows the branch as it is, or a reply that it can be told the rest of."""
+    if place.message_id != last.id or place.request_id != last.request_id:
+        return False
+    if place.cursor is None:
+        return not last.running
+    return place.cursor.request_id in (last.request_id, NOT_STARTED)

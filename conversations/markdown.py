@@ -1,0 +1,99 @@
+"""A finished reply's Markdown as HTML that is safe to show.
+
+Three lines of defence, each enough on its own: raw HTML in the text is escaped, the result is cleaned by an allow-list,
+and the page's Content-Security-Policy runs no inline script. Images become links: a fetched image would tell its host
+who reads. `static/js/reply.js` renders the same shapes while a reply streams, so nothing jumps when it ends.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import nh3
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES
+from pygments.util import ClassNotFound
+
+HIGHLIGHT_CHARS = 20_000  # longer code stays plain: a lexer would hold the process for seconds
+CLASS_PREFIX = "hl-"
+_FORMATTER = HtmlFormatter(nowrap=True, classprefix=CLASS_PREFIX)
+_CACHED_CHARS = 32_000  # longer texts are rendered each time, so that the cache stays within some MB
+
+ALLOWED_TAGS = {
+    "a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol",
+    "p", "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+}  # fmt: skip
+ALLOWED_ATTRIBUTES = {"a": {"href", "title"}, "button": {"type", "data-copy"}, "ol": {"start"}}
+ALLOWED_CLASSES = {
+    "button": {"quiet"},
+    "div": {"code", "code-head", "scroll-x"},
+    "span": {CLASS_PREFIX + name for name in STANDARD_TYPES.values() if name},
+}
+ALLOWED_SCHEMES = {"http", "https", "mailto"}
+
+
+def render_markdown(text: str) -> SafeString:
+    """HTML of `text`; what an author or a model writes in it can neither run nor load anything."""
+    return _render_cached(text) if len(text) <= _CACHED_CHARS else _render(text)
+
+
+def _render(text: str) -> SafeString:
+    html = nh3.clean(
+        _MARKDOWN.render(text),
+        tags=ALLOWED_TAGS,
+        attributes=ALLOWED_ATTRIBUTES,
+        allowed_classes=ALLOWED_CLASSES,
+        url_schemes=ALLOWED_SCHEMES,
+        link_rel="noopener noreferrer nofollow",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+    )
+    return mark_safe(html)
+
+
+_render_cached = lru_cache(maxsize=256)(_render)
+
+
+def _code_block(code: str, language: str) -> str:
+    head = f'<span>{escape(language)}</span><button type="button" class="quiet" data-copy>Copy</button>'
+    body = f"<pre><code>{_highlighted(code, language)}</code></pre>"
+    return f'<div class="code"><div class="code-head">{head}</div>{body}</div>\n'
+
+
+def _highlighted(code: str, language: str) -> str:
+    if not language or len(code) > HIGHLIGHT_CHARS:
+        return escape(code)
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return escape(code)
+    return highlight(code, lexer, _FORMATTER)
+
+
+class _Renderer(RendererHTML):
+    def fence(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        info = tokens[index].info.split()
+        return _code_block(tokens[index].content, info[0] if info else "")
+
+    def code_block(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        return _code_block(tokens[index].content, "")
+
+    def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        token = tokens[index]
+        alt = self.renderInlineAsText(token.children or [], options, env) or "Image"
+        return f'<a href="{escape(token.attrs.get("src", ""))}">{escape(alt)}</a>'
+
+    def table_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        return '<div class="scroll-x"><table>'
+
+    def table_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        return "</table></div>"
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer).enable(["table", "strikethrough"])

@@ -1,0 +1,215 @@
+"""Writes to conversations: create, change, delete; send, continue, regenerate, stop."""
+
+import asyncio
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
+from chatsite.errors import InvalidInput, TooLarge
+from chatsite.ids import new_id
+from conversations import notices, selectors
+from conversations.acceptance import Accepted, Offer, accept
+from conversations.context import Entry
+from conversations.drafts import (
+    Branch,
+    Remember,
+    joinable,
+    load_continue,
+    load_regenerate,
+    load_send,
+    new_reply,
+    reopen_reply,
+    write_messages,
+)
+from conversations.follow import follow_from, open_reply
+from conversations.models import Conversation, Message
+from conversations.prompting import Row, fit
+from conversations.selectors import RUNNING, read_sql
+from inference import selectors as inference_selectors
+from inference import services as inference_services
+from inference.events import unpack_ids
+from inference.protocol import Cursor, Role
+from quotas.selectors import plan_of
+
+MAX_CONTENT_BYTES: Final = 256 * 1024
+
+
+# Conversations
+
+
+def create_conversation(
+    principal: Principal, *, model: str | None = None, title: str = "", system_prompt: str = ""
+) -> Conversation:
+    """`model` None: the first that the caller's plan allows. Raises UnknownModel, ModelNotAllowed."""
+    found = inference_selectors.require_model(model, plan_of(principal.organization_id).tier)
+    return Conversation.objects.create(
+        organization_id=principal.organization_id,
+        user_id=principal.user_id,
+        model=found,
+        title=title,
+        system_prompt=system_prompt,
+    )
+
+
+def update_conversation(
+    principal: Principal,
+    conversation_id: UUID,
+    *,
+    title: str | None = None,
+    model: str | None = None,
+    system_prompt: str | None = None,
+) -> Conversation:
+    """Changes what is given. Raises NotFound, UnknownModel, ModelNotAllowed."""
+    conversation = selectors.get_conversation(principal, conversation_id)
+    changes: dict[str, Any] = {"title": title, "system_prompt": system_prompt}
+    if model is not None:
+        changes["model"] = inference_selectors.require_model(model, plan_of(principal.organization_id).tier)
+    changes = {name: value for name, value in changes.items() if value is not None} | {"updated_at": timezone.now()}
+    for name, value in changes.items():
+        setattr(conversation, name, value)
+    conversation.save(update_fields=list(changes))
+    return conversation
+
+
+async def delete_conversation(principal: Principal, conversation_id: UUID) -> None:
+    """Stops what runs in it, too. Raises NotFound."""
+    for request_id in await run_db(_delete, principal, conversation_id):
+        await inference_services.cancel(request_id)
+
+
+def _delete(principal: Principal, conversation_id: UUID) -> list[UUID]:
+    """Returns the requests that ran in it."""
+    conversation = selectors.get_conversation(principal, conversation_id)
+    running = conversation.messages.filter(status__in=RUNNING).values_list("request_id", flat=True)
+    requests = [request_id for request_id in running if request_id]
+    conversation.delete()
+    return requests
+
+
+async def choose_version(principal: Principal, message_id: UUID) -> None:
+    """Makes the branch through this message the active one, down to its newest message. Raises NotFound."""
+    conversation_id = await run_db(_choose_version, principal, message_id)
+    await notices.announce(principal.user_id, conversation_id)
+
+
+def _choose_version(principal: Principal, message_id: UUID) -> UUID:
+    message = selectors.get_message(principal, message_id)
+    with connection.cursor() as cursor:
+        cursor.execute(read_sql("newest_leaf"), {"message": message.id})
+        [leaf] = cursor.fetchone()
+    Conversation.objects.filter(id=message.conversation_id).update(active_leaf_id=leaf)
+    return message.conversation_id
+
+
+# Replies
+
+
+async def send(
+    principal: Principal,
+    conversation_id: UUID,
+    content: str,
+    *,
+    model: str | None = None,
+    parent: UUID | Branch | None = Branch.ACTIVE,
+    max_tokens: int | None = None,
+    remember: Remember | None = None,
+) -> Accepted:
+    """Writes the user's message and promises a reply.
+
+    `parent`: the reply that it answers, None to begin anew; a second message under one parent is a sibling (edit).
+    Raises InvalidInput, TooLarge, NotFound, UnknownModel, ModelNotAllowed, ContextTooLong, ControlToken, ReplyRunning,
+    RateLimited kinds, Unavailable kinds; then nothing was written.
+    """
+    check_content(content)
+    draft = await run_db(load_send, principal, conversation_id, model, parent)
+    [tokens] = await inference_services.count(draft.model, [content])
+    turn = Row(new_id(), Entry(Role.USER, tokens), content)
+    fitted = await fit(draft.model, draft.system, [*draft.rows, turn], max_tokens=max_tokens)
+    reply = new_reply(draft, turn.id, new_id(), new_id(), fitted.left_out)
+    user = Message(
+        id=turn.id,
+        conversation_id=draft.conversation.id,
+        parent_id=draft.rows[-1].id if draft.rows else None,
+        role=Message.Role.USER,
+        content=content,
+        tokens=tokens,
+    )
+    write = partial(write_messages, draft.conversation, [user, reply])
+    return await accept(Offer(principal, draft, fitted, reply, write, remember=remember))
+
+
+async def regenerate(
+    principal: Principal,
+    message_id: UUID,
+    *,
+    model: str | None = None,
+    max_tokens: int | None = None,
+    remember: Remember | None = None,
+) -> Accepted:
+    """Promises another reply to the same message; the earlier one is kept as its sibling. Raises as `send`."""
+    draft = await run_db(load_regenerate, principal, message_id, model)
+    fitted = await fit(draft.model, draft.system, draft.rows, max_tokens=max_tokens)
+    reply = new_reply(draft, draft.rows[-1].id, new_id(), new_id(), fitted.left_out)
+    write = partial(write_messages, draft.conversation, [reply])
+    return await accept(Offer(principal, draft, fitted, reply, write, remember=remember))
+
+
+async def continue_reply(
+    principal: Principal, message_id: UUID, *, max_tokens: int | None = None, remember: Remember | None = None
+) -> Accepted:
+    """Lets a reply go on where it ended, joined exactly. Raises as `send`, and NotContinuable."""
+    draft, message = await run_db(load_continue, principal, message_id)
+    ids = unpack_ids(message.token_ids)
+    fitted = await fit(draft.model, draft.system, draft.rows, prefix_ids=ids, max_tokens=max_tokens)
+    content = joinable(message.content)
+    base = Cursor(message.request_id or message.id, len(ids), len(content))
+    request_id = new_id()
+    write = partial(reopen_reply, message, content, request_id, fitted.left_out)
+    reply = new_reply(draft, draft.rows[-1].id, message.id, request_id, fitted.left_out)
+    return await accept(Offer(principal, draft, fitted, reply, write, base, remember))
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """`settled` False: the stop was noted, but the reply has not ended yet."""
+
+    message: Message
+    settled: bool
+
+
+async def stop(principal: Principal, message_id: UUID) -> Stopped:
+    """Ends a reply, keeping its text. Idempotent. Waits for the end, at most settings.STOP_WAIT_SECONDS.
+
+    Raises NotFound, InvalidInput.
+    """
+    reply = await open_reply(principal, message_id)
+    if not reply.terminal:
+        await inference_services.cancel(reply.request_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(settings.STOP_WAIT_SECONDS), aclosing(follow_from(reply)) as events:
+                async for _ in events:
+                    pass
+    message = await run_db(selectors.read_message, principal, message_id)
+    return Stopped(message, message.status not in RUNNING)
+
+
+def check_content(content: str) -> None:
+    """Raises InvalidInput, TooLarge."""
+    if not content.strip():
+        raise InvalidInput("The message is empty.", param="content")
+    if "\0" in content:
+        raise InvalidInput("The message contains a NUL character.", param="content")
+    try:
+        size = len(content.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput("The message contains half a surrogate pair.", param="content") from None
+    if size > MAX_CONTENT_BYTES:
+        raise TooLarge(f"A message may have {MAX_CONTENT_BYTES} bytes; this one has {size}.", param="content")

@@ -1,0 +1,253 @@
+"""The token log of a request: what its runner appends, and how readers follow it.
+
+Entry ids are explicit, `<tokens emitted>-<n>`, so that Redis itself refuses a repeat. n is 0 for tokens, the attempt's
+number where an attempt begins, 500 and more for text that has no token of its own (the rest of a character at the end),
+and 1000 for the end. Positions count from the start of the owner's text, so a cursor works against the log and against
+the row.
+"""
+
+import asyncio
+import contextlib
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chatsite.redis import Call, Script, async_client
+from inference.protocol import EndEvent, LogEvent, RetryingEvent, StartedEvent, TokensEvent
+from inference.redis import keys
+
+_FOLDER = Path(__file__).parent / "redis"
+OPEN_LOG, APPEND, CLOSE_LOG = (Script.load(_FOLDER / f"{name}.lua") for name in ("open_log", "append", "close_log"))
+START = "0-0"
+APPENDED, REPEATED, FENCED, LOST = 1, 2, 0, -1  # answers of append
+_TAIL, _END = 500, 1000
+
+BLOCK_UP_TO = 16  # streams: beyond, short polls cost the server less than one blocking read over all
+POLL_SECONDS = 0.02
+BLOCK_MS = 1000
+QUIET_SECONDS = 1.0
+QUEUE_LIMIT = 256  # entries a slow watcher may owe before it reads for itself again
+
+log = structlog.get_logger(__name__)
+
+
+def pack_ids(ids: Sequence[int]) -> bytes:
+    """Token ids as unsigned 32-bit integers (little-endian on every machine we run on)."""
+    return array("I", ids).tobytes()
+
+
+def unpack_ids(packed: bytes | memoryview) -> list[int]:
+    return array("I", bytes(packed)).tolist()
+
+
+# Writing
+
+
+def open_call(request_id: UUID, claim: UUID, attempt: int, base_tokens: int, ttl_seconds: int) -> Call:
+    """Makes `claim` the only writer. 0 when a later attempt has the log."""
+    return Call(OPEN_LOG, keys.log(request_id), (str(claim), attempt, base_tokens, ttl_seconds))
+
+
+def entry_id(tokens: int, textual: int = 0) -> str:
+    """`tokens`: emitted once the entry is read. `textual`: 0, or the how-manieth entry without a token of its own."""
+    return f"{tokens}-{min(_TAIL + textual, _END - 1) if textual else 0}"
+
+
+def append_call(request_id: UUID, claim: UUID, entry: str, from_char: int, text: str, ids: Sequence[int]) -> Call:
+    return Call(APPEND, keys.log(request_id), (str(claim), entry, from_char, text, pack_ids(ids)))
+
+
+def close_call(request_id: UUID, ttl_seconds: int) -> Call:
+    return Call(CLOSE_LOG, keys.log(request_id), (ttl_seconds,))
+
+
+# Reading once
+
+
+@dataclass
+class LogContents:
+    """What a log holds: ids from the owner's token `from_token` on, text from its character `from_char` on."""
+
+    from_token: int
+    from_char: int
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+
+
+async def read_log(client: Redis, request_id: UUID) -> LogContents | None:
+    """Everything in the log, or None when it holds no token."""
+    contents: LogContents | None = None
+    texts: list[str] = []
+    for entry, fields in await client.xrange(keys.out(request_id)):
+        if b"t" not in fields:
+            continue
+        ids = unpack_ids(fields[b"i"])
+        if contents is None:
+            contents = LogContents(_tokens_of(entry) - len(ids), int(fields[b"c"]))
+        elif ids and len(ids) > _tokens_of(entry) - contents.from_token - len(contents.token_ids):
+            # Re-opened from a runner's memory: this entry begins before the end of the last; keep what is new.
+            ids = ids[-(_tokens_of(entry) - contents.from_token - len(contents.token_ids)) :]
+        seen = contents.from_char + sum(map(len, texts))
+        contents.token_ids += ids
+        texts.append(fields[b"t"].decode()[max(0, seen - int(fields[b"c"])) :])
+    if contents is not None:
+        contents.text = "".join(texts)
+    return contents
+
+
+# Following
+
+
+class Watcher:
+    """One reader of one log. `next` gives events in order, each once."""
+
+    def __init__(self, request_id: UUID, after: str) -> None:
+        self.request_id = request_id
+        self.key = keys.out(request_id).encode()
+        self.after = after
+        self.events: asyncio.Queue[LogEvent] = asyncio.Queue()
+
+    @property
+    def lagging(self) -> bool:
+        return self.events.qsize() >= QUEUE_LIMIT
+
+    def take(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        for entry, fields in entries:
+            self.after = entry.decode()
+            self.events.put_nowait(_event(self.after, fields))
+
+
+class Hub:
+    """The one reader of a process: it reads for all watchers together."""
+
+    def __init__(self, client: Redis) -> None:
+        self.client = client
+        self.watchers: set[Watcher] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._blocked: int | None = None  # id of the connection that waits in a blocking read
+
+    def add(self, watcher: Watcher) -> None:
+        if watcher in self.watchers and self._task is not None and not self._task.done():
+            return
+        self.watchers.add(watcher)
+        self._changed.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="token-log-hub")
+        elif self._blocked is not None:
+            connection, self._blocked = self._blocked, None
+            self._unblocking = asyncio.create_task(self._unblock(connection))
+
+    def remove(self, watcher: Watcher) -> None:
+        self.watchers.discard(watcher)
+
+    async def _unblock(self, connection: int) -> None:
+        with contextlib.suppress(RedisError):  # the read ends by itself within BLOCK_MS
+            for _ in range(20):  # the read may not have reached the server yet
+                if await self.client.client_unblock(connection):
+                    return
+                await asyncio.sleep(0.001)
+
+    async def _run(self) -> None:
+        async with self.client.client() as reader:  # a connection of its own, so that it can be unblocked
+            number: int | None = None
+            while self.watchers:
+                self._changed.clear()
+                wanted: dict[Any, Any] = {}
+                by_key: dict[bytes, list[Watcher]] = {}
+                for watcher in self.watchers:
+                    if watcher.lagging:
+                        continue
+                    by_key.setdefault(watcher.key, []).append(watcher)
+                    known = wanted.get(watcher.key)
+                    if known is None or _order(watcher.after) < _order(known):
+                        wanted[watcher.key] = watcher.after
+                if not wanted:
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+                try:
+                    if number is None:
+                        number = await reader.client_id()
+                    blocking = len(wanted) <= BLOCK_UP_TO
+                    self._blocked = number if blocking and not self._changed.is_set() else None
+                    found = await reader.xread(wanted, block=BLOCK_MS if self._blocked is not None else None)
+                    self._blocked = None
+                except (RedisError, OSError) as error:  # readers fall back to the row; the log may come back
+                    self._blocked = number = None
+                    log.warning("token log unreadable", error=str(error))
+                    await asyncio.sleep(0.5)
+                    continue
+                for key, entries in _pairs(found):
+                    for watcher in by_key[key]:
+                        watcher.take(_after(entries, watcher.after))
+                if not blocking:
+                    await asyncio.sleep(POLL_SECONDS)
+
+
+_hubs: "WeakKeyDictionary[asyncio.AbstractEventLoop, Hub]" = WeakKeyDictionary()
+
+
+def _hub() -> Hub:
+    loop = asyncio.get_running_loop()
+    hub = _hubs.get(loop)
+    if hub is None:
+        hub = _hubs[loop] = Hub(async_client())
+    return hub
+
+
+async def tail(request_id: UUID, after: str = START) -> AsyncIterator[LogEvent | None]:
+    """Follows a log from behind entry `after`; None when nothing came for a second. Ends after the EndEvent."""
+    hub, watcher = _hub(), Watcher(request_id, after)
+    hub.add(watcher)
+    try:
+        while True:
+            if watcher.events.empty():
+                hub.add(watcher)  # starts the reader again should it have ended
+                try:
+                    event = await asyncio.wait_for(watcher.events.get(), QUIET_SECONDS)
+                except TimeoutError:
+                    yield None
+                    continue
+            else:
+                event = watcher.events.get_nowait()
+            yield event
+            if isinstance(event, EndEvent):
+                return
+    finally:
+        hub.remove(watcher)
+
+
+def _event(entry: str, fields: dict[bytes, bytes]) -> LogEvent:
+    if b"t" in fields:
+        return TokensEvent(entry, int(entry.partition("-")[0]), int(fields[b"c"]), fields[b"t"].decode())
+    if b"a" in fields:
+        attempt = int(fields[b"a"])
+        return StartedEvent(entry) if attempt == 1 else RetryingEvent(entry, attempt)
+    return EndEvent(entry)
+
+
+def _order(entry: str) -> tuple[int, int]:
+    tokens, _, n = entry.partition("-")
+    return int(tokens), int(n)
+
+
+def _tokens_of(entry: bytes) -> int:
+    return int(entry.partition(b"-")[0])
+
+
+def _pairs(found: Any) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
+    """redis-py answers a list of pairs (RESP2) or a mapping (RESP3)."""
+    return list(found.items()) if isinstance(found, dict) else list(found or [])
+
+
+def _after(entries: list[tuple[bytes, dict[bytes, bytes]]], after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    limit = _order(after)
+    return [pair for pair in entries if _order(pair[0].decode()) > limit]

@@ -1,0 +1,148 @@
+"""Models, their replicas, requests, and the partial text of replies that still run."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils import timezone
+
+from chatsite.accounts.models import Organization
+from chatsite.ids import new_id
+from chatsite.status import TransitionTable
+from quotas.models import Tier
+
+
+class Model(models.Model):
+    """A language model that models.toml names. One that is gone from the file is disabled, never deleted."""
+
+    name = models.CharField(primary_key=True, max_length=100)
+    title = models.CharField(max_length=150)
+    context_length = models.PositiveIntegerField()
+    path = models.CharField(max_length=500, blank=True, help_text="Folder of the tokenizer and chat template")
+    engine_model = models.CharField(max_length=200, blank=True)
+    system_prompt = models.TextField(blank=True)
+    tiers = ArrayField(models.CharField(max_length=16, choices=Tier.choices))
+    fallback = models.CharField(max_length=100, blank=True)
+    reasoning_open = models.CharField(max_length=50, blank=True)
+    reasoning_close = models.CharField(max_length=50, blank=True)
+    price_input = models.DecimalField(max_digits=12, decimal_places=6, help_text="Per million tokens")
+    price_cached = models.DecimalField(max_digits=12, decimal_places=6)
+    price_output = models.DecimalField(max_digits=12, decimal_places=6)
+    position = models.PositiveIntegerField(default=0, help_text="Order in menus; the first is the default")
+    enabled = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["position", "name"]
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+
+class Replica(models.Model):
+    """One engine that serves a model. Its state at this moment is in Redis."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="replicas")
+    url = models.URLField(max_length=300)
+    managed = models.BooleanField(default=False, help_text="Started by this installation, which restarts it")
+    enabled = models.BooleanField(default=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["model", "url"], name="one_replica_per_url")]
+
+    def __str__(self) -> str:
+        return f"{self.model_id} at {self.url}"
+
+
+class RequestStatus(models.TextChoices):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SHED = "shed"
+
+
+class Lane(models.TextChoices):
+    ENTERPRISE = "enterprise"
+    PAID = "paid"
+    FREE = "free"
+    BATCH = "batch"
+
+
+class Request(models.Model):
+    """One lease from acceptance to settlement: place in the queue, reservation, share of a replica, place in a text."""
+
+    TRANSITIONS = TransitionTable(
+        RequestStatus,
+        {
+            "queued": ["running", "cancelled", "expired", "shed", "failed"],
+            "running": ["queued", "succeeded", "failed", "cancelled"],
+            "succeeded": [],
+            "failed": [],
+            "cancelled": [],
+            "expired": [],
+            "shed": [],
+        },
+    )
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    user_id = models.UUIDField()
+    api_key_id = models.UUIDField(null=True)
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+")
+    lane = models.CharField(max_length=16, choices=Lane.choices)
+    owner_kind = models.CharField(max_length=32)  # a key of settings.REQUEST_OWNERS
+    owner_id = models.UUIDField(db_index=True)
+    status = models.CharField(max_length=16, choices=RequestStatus.choices, default=RequestStatus.QUEUED)
+    sampling = models.JSONField()
+    cache_salt = models.CharField(max_length=64)
+    prompt_tokens = models.PositiveIntegerField()
+    base_tokens = models.PositiveIntegerField(default=0)  # of the owner's text before this request (continue)
+    base_chars = models.PositiveIntegerField(default=0)
+    attempt = models.PositiveSmallIntegerField(default=0)
+    claim = models.UUIDField(null=True)
+    replica = models.ForeignKey(Replica, null=True, on_delete=models.SET_NULL, related_name="+")
+    finish_reason = models.CharField(max_length=16, blank=True)
+    error_code = models.CharField(max_length=64, blank=True)
+    error_message = models.CharField(max_length=500, blank=True)
+    cached_tokens = models.PositiveIntegerField(default=0)
+    output_tokens = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now)
+    deadline = models.DateTimeField()  # of the wait in the queue
+    claimed_at = models.DateTimeField(null=True)  # the first time
+    first_token_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    released_at = models.DateTimeField(null=True)  # scheduler and quota have both confirmed
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(status__in=RequestStatus.values), name="request_status_known"),
+        ]
+        indexes = [
+            models.Index(fields=["created_at"], condition=models.Q(released_at=None), name="requests_to_release"),
+            models.Index(fields=["organization", "-created_at"], name="requests_by_organization"),
+        ]
+
+    def __str__(self) -> str:
+        return f"req_{self.id} {self.status}"
+
+
+class Partial(models.Model):
+    """Tokens of a running reply, saved each second. Positions count from the start of the owner's text."""
+
+    id = models.BigAutoField(primary_key=True)
+    request_id = models.UUIDField()  # no constraint: one deleted conversation must not fail the others' rows
+    attempt = models.PositiveSmallIntegerField()
+    from_token = models.PositiveIntegerField()
+    to_token = models.PositiveIntegerField()
+    from_char = models.PositiveIntegerField()
+    ids = models.BinaryField()  # unsigned 32-bit, little-endian
+    text = models.TextField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request_id", "from_token"], name="one_partial_per_start")]
+
+    def __str__(self) -> str:
+        return f"tokens {self.from_token} to {self.to_token} of {self.request_id}"

@@ -1,0 +1,140 @@
+"""What crosses between the rooms: plain dataclasses and enums, no I/O."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+
+class Role(StrEnum):
+    """Who speaks in a turn."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class FinishReason(StrEnum):
+    """Why a reply ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    QUOTA = "quota"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn. `max_tokens` counts what this request may add. None leaves it to the model's default."""
+
+    max_tokens: int
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    min_tokens: int = 0
+    extra: dict[str, Any] = field(default_factory=dict)  # passed to the engine as it is
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens: `cached` is part of `input`."""
+
+    input: int
+    cached: int
+    output: int
+
+    def as_dict(self) -> dict[str, int]:
+        return {"input": self.input, "cached": self.cached, "output": self.output}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt that fits its model, ready to be accepted."""
+
+    model: str
+    token_ids: list[int]
+    sampling: Sampling
+    cache_salt: str
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a reader stands: `<request>.<tokens>.<characters>`, both counted from the start of the owner's text."""
+
+    request_id: UUID
+    tokens: int
+    characters: int
+
+    def __str__(self) -> str:
+        return f"{self.request_id}.{self.tokens}.{self.characters}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor | None":
+        """None when `text` is no cursor."""
+        parts = text.split(".")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 12 for part in parts[1:]):
+            return None
+        try:
+            return cls(UUID(parts[0]), int(parts[1]), int(parts[2]))
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True)
+class StartedEvent:
+    """The first attempt was claimed by a runner."""
+
+    entry: str  # the log's own id, where the next read goes on
+
+
+@dataclass(frozen=True)
+class TokensEvent:
+    """Text that was added: characters `[from_char, from_char + len(text))` of the owner's text."""
+
+    entry: str
+    tokens: int  # emitted once this entry is read
+    from_char: int
+    text: str
+
+
+@dataclass(frozen=True)
+class RetryingEvent:
+    """The replica or runner was lost; another takes over."""
+
+    entry: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class EndEvent:
+    """The request is terminal, and PostgreSQL has it."""
+
+    entry: str
+
+
+LogEvent = StartedEvent | TokensEvent | RetryingEvent | EndEvent
+
+
+@dataclass(frozen=True)
+class QueuePlace:
+    """Where a waiting request stands. `eta` in seconds, None until the model's pace is known."""
+
+    position: int  # 1 is next
+    eta: float | None
+    loading: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a request ended, for its owner and the ledger. `text` and `token_ids` cover what this request added."""
+
+    request_id: UUID
+    owner_id: UUID
+    status: str  # a terminal RequestStatus
+    finish_reason: str  # empty when it failed
+    error_code: str  # empty unless it failed
+    error_message: str
+    text: str
+    token_ids: list[int]
+    base_tokens: int  # tokens of the owner's text that were there before this request
+    usage: Usage

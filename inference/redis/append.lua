@@ -1,0 +1,14 @@
+-- Appends text to a request's log, only for the claim that holds it.
+-- KEYS[1] log prefix
+-- ARGV    claim, entry id `<tokens emitted>-<n>`, first character's position, text, token ids (packed)
+-- returns 1 appended, 2 was there already, 0 another claim holds the log, -1 Redis has lost the log
+local p = KEYS[1]
+local claim = redis.call('HGET', p .. ':meta', 'claim')
+if not claim then return -1 end
+if claim ~= ARGV[1] then return 0 end
+local added = redis.pcall('XADD', p .. ':out', ARGV[2], 'c', ARGV[3], 't', ARGV[4], 'i', ARGV[5])
+if type(added) == 'table' and added.err then
+  if string.find(added.err, 'equal or smaller') then return 2 end
+  return added
+end
+return 1

@@ -1,0 +1,44 @@
+"""Every Redis key of the room. Scripts derive theirs from the same prefixes."""
+
+from uuid import UUID
+
+from chatsite.redis import SCHEMA
+
+ANY_WAKE = f"{SCHEMA}:{{m:*}}:wake"  # where schedulers announce work, free slots and cancellations
+SWEEP_LOCK = f"{SCHEMA}:sweep"  # one process at a time compares PostgreSQL with Redis
+
+
+def scheduler(model: str, shard: int = 0) -> str:
+    """Prefix of a model's scheduler: queues, leases, replicas."""
+    return f"{SCHEMA}:{{m:{model}/{shard}}}"
+
+
+def model_of(wake_channel: str) -> str:
+    """The model whose scheduler announces on that channel."""
+    return wake_channel.partition("{m:")[2].rpartition("/")[0]
+
+
+def log(request_id: UUID) -> str:
+    """Prefix of a request's token log and prompt."""
+    return f"{SCHEMA}:{{{request_id}}}"
+
+
+def prompt(request_id: UUID) -> str:
+    return f"{log(request_id)}:prompt"
+
+
+def out(request_id: UUID) -> str:
+    return f"{log(request_id)}:out"
+
+
+def missing(request_id: UUID) -> str:
+    """When a running request was first seen without a lease."""
+    return f"{log(request_id)}:missing"
+
+
+def place(prefix: str, request_id: UUID) -> str:
+    return f"{prefix}:req:{request_id}"
+
+
+def replica(prefix: str, replica_id: UUID) -> str:
+    return f"{prefix}:rep:{replica_id}"

@@ -1,0 +1,227 @@
+"""A runner process: takes requests from the queues, streams them, keeps their leases, hands them over when it ends."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from redis.exceptions import RedisError
+
+from chatsite.database import run_db
+from chatsite.ids import new_id
+from chatsite.redis import async_client, run_pipeline
+from inference import sweep, tokenization
+from inference.finishing import mark_released
+from inference.models import Model, Replica
+from inference.prompt_store import StoredPrompt
+from inference.redis import keys
+from inference.replicas import PROBE_SECONDS, REFRESH_SECONDS, Pool, close_session
+from inference.runner.dispatch import Dispatcher
+from inference.runner.flush import Flusher, Persister
+from inference.runner.stream import Interruption, Stream
+from quotas.services import renew_calls
+
+log = structlog.get_logger(__name__)
+HANDOVER_SECONDS = 3.0
+
+
+class Runner:
+    """Hundreds of streams in one event loop."""
+
+    def __init__(self) -> None:
+        self.id = new_id()
+        self.client = async_client()
+        self.streams: dict[UUID, Stream] = {}
+        self.released: list[UUID] = []  # confirmed by Redis, to be noted in PostgreSQL with the next save
+        self.flusher = Flusher(self)
+        self.persister = Persister(self)
+        self.dispatchers: dict[str, Dispatcher] = {}
+        self.draining = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._reopening: set[UUID] = set()
+
+    # Life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Works until `stop` is set, then hands over what it has."""
+        log.info("runner started", runner=str(self.id))
+        loops = (self.flusher.run, self.persister.run, self._beat, self._watch, self._sweep, self._listen)
+        self._loops = [asyncio.create_task(_forever(loop.__qualname__, loop), name=loop.__qualname__) for loop in loops]
+        await stop.wait()
+        await self.hand_over()
+
+    async def hand_over(self) -> None:
+        """Requests go back to the queue at once, with what they have; another runner goes on from there."""
+        self.draining = True
+        for stream in list(self.streams.values()):
+            stream.interrupt(Interruption.HANDOVER)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=HANDOVER_SECONDS)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self.note_released()
+        await close_session()
+        log.info("runner ended", left=len(self._tasks))
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Streams
+
+    @property
+    def room(self) -> int:
+        """How many more streams this process takes."""
+        return 0 if self.draining else settings.RUNNER_STREAMS - len(self.streams)
+
+    async def run_stream(self, stream: Stream, prompt: StoredPrompt | None) -> None:
+        self.streams[stream.id] = stream
+        try:
+            await stream.run(prompt)
+        finally:
+            if self.streams.get(stream.id) is stream:
+                del self.streams[stream.id]
+
+    def reopen(self, stream: Stream) -> None:
+        """Redis lost a stream's data; one attempt at a time to enter it again."""
+        if stream.id not in self._reopening:
+            self._reopening.add(stream.id)
+            self.spawn(self._reopen(stream))
+
+    async def _reopen(self, stream: Stream) -> None:
+        try:
+            if not await stream.reopen(self.id):
+                stream.interrupt(Interruption.FENCED)
+        except (RedisError, DatabaseError, InterfaceError, OSError) as error:
+            log.warning("not re-opened yet", request=str(stream.id), error=str(error))  # the next heartbeat asks again
+        finally:
+            self._reopening.discard(stream.id)
+
+    def retry_soon(self, stream: Stream) -> None:
+        asyncio.get_running_loop().call_later(0.2, self.flusher.mark, stream)
+
+    async def note_released(self) -> None:
+        if not self.released:
+            return
+        confirmed, self.released = self.released, []
+        try:
+            await run_db(mark_released, confirmed)
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("releases not noted yet", error=str(error))
+            self.released += confirmed
+
+    # Loops
+
+    async def _beat(self) -> None:
+        """One call per model for all of its streams, tokens or not."""
+        while True:
+            await asyncio.sleep(settings.HEARTBEAT_SECONDS)
+            self._abort_unrenewed()
+            by_pool: dict[Pool, list[Stream]] = defaultdict(list)
+            for stream in self.streams.values():
+                by_pool[stream.pool].append(stream)
+            try:
+                for pool, streams in by_pool.items():
+                    await self._renew(pool, streams)
+                renewals = [(s.request.organization_id, s.id) for s in self.streams.values() if s.request is not None]
+                if renewals:
+                    await run_pipeline(self.client, renew_calls(renewals, settings.LEASE_SECONDS * 2))
+            except (RedisError, OSError) as error:
+                log.warning("leases not renewed", error=str(error))
+
+    async def _renew(self, pool: Pool, streams: list[Stream]) -> None:
+        sent = time.monotonic()
+        answers = await pool.scheduler.heartbeat(
+            settings.LEASE_SECONDS, [(stream.id, stream.attempt, stream.emitted) for stream in streams]
+        )
+        for stream, answer in zip(streams, answers, strict=True):
+            if answer == "stale":
+                stream.interrupt(Interruption.FENCED)
+            elif answer == "unknown":
+                self.reopen(stream)
+            else:
+                stream.renewed_at = sent
+                if answer == "cancelled":
+                    stream.interrupt(Interruption.CANCELLED)
+
+    def _abort_unrenewed(self) -> None:
+        """A lease that may run out soon must not stream beside its successor."""
+        limit = time.monotonic() - settings.ABORT_AFTER_SECONDS
+        for stream in list(self.streams.values()):
+            if stream.renewed_at < limit:
+                log.warning("lease not renewed in time", request=str(stream.id))
+                stream.interrupt(Interruption.FENCED)
+
+    async def _watch(self) -> None:
+        """Probes the replicas, and takes up changes of the tables."""
+        read_at = 0.0
+        while True:
+            if time.monotonic() - read_at > REFRESH_SECONDS:
+                await self._refresh()
+                read_at = time.monotonic()
+            for dispatcher in list(self.dispatchers.values()):
+                if await dispatcher.pool.probe():
+                    dispatcher.wake()
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def _refresh(self) -> None:
+        for model, rows in await run_db(_models):
+            if model.name not in self.dispatchers:
+                dispatcher = self.dispatchers[model.name] = Dispatcher(self, Pool(model, self.client))
+                loop = asyncio.create_task(_forever(f"dispatch {model.name}", dispatcher.run))
+                self._loops.append(loop)
+            self.dispatchers[model.name].pool.refresh(model, rows)
+            if model.enabled:
+                await tokenization.preload(model)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            await sweep.sweep(loading={name for name, d in self.dispatchers.items() if d.pool.loading})
+
+    async def _listen(self) -> None:
+        """Nudges: work, free slots, stops. They may be lost; polls and heartbeats find what was missed."""
+        async with self.client.pubsub() as channel:
+            await channel.psubscribe(keys.ANY_WAKE)
+            while True:
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=5)
+                if message is None:
+                    continue
+                kind, _, argument = message["data"].decode().partition(" ")
+                if kind == "cancel":
+                    if (stream := self.streams.get(UUID(argument))) is not None:
+                        stream.interrupt(Interruption.CANCELLED)
+                    continue
+                model = keys.model_of(message["channel"].decode())
+                if (dispatcher := self.dispatchers.get(model)) is not None:
+                    dispatcher.wake()
+
+
+async def _forever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    """A loop that fails is logged and begins again: a runner without one of them would be worse than either."""
+    while True:
+        try:
+            await loop()
+        except Exception as error:
+            log.warning(
+                "loop failed", loop=name, error=f"{type(error).__name__}: {error}", exc_info=not _expected(error)
+            )
+            await asyncio.sleep(0.5)
+
+
+def _expected(error: Exception) -> bool:
+    return isinstance(error, (RedisError, DatabaseError, InterfaceError, OSError))
+
+
+def _models() -> list[tuple[Model, list[Replica]]]:
+    return [
+        (model, [row for row in model.replicas.all() if row.enabled and model.enabled])
+        for model in Model.objects.prefetch_related("replicas")
+    ]

@@ -1,0 +1,116 @@
+"""Questions about models, requests and their text. Reads only."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from chatsite.database import run_db
+from chatsite.redis import async_client
+from inference.errors import ModelNotAllowed, UnknownModel
+from inference.models import Model, Partial, Replica, Request
+from inference.protocol import QueuePlace
+from inference.redis.scheduler import Scheduler
+from inference.replicas import published_states
+from inference.routing import ReplicaState
+from inference.settlement import join_text
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model as a caller sees it."""
+
+    name: str
+    title: str
+    context_length: int
+    tiers: list[str]
+    state: str  # ready, loading or down
+
+
+@dataclass(frozen=True)
+class PartialText:
+    """What is saved of a running reply, from the owner's character `from_char` on. `tokens` counts from its start."""
+
+    text: str
+    tokens: int
+    from_char: int
+
+
+def get_model(name: str) -> Model:
+    """Raises UnknownModel."""
+    model = Model.objects.filter(name=name, enabled=True).first()
+    if model is None:
+        raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
+    return model
+
+
+def require_model(name: str | None, tier: str) -> Model:
+    """The named model, or the first that the tier may use. Raises UnknownModel, ModelNotAllowed."""
+    if name is not None:
+        model = get_model(name)
+        if tier not in model.tiers:
+            raise ModelNotAllowed(param="model")
+        return model
+    default = Model.objects.filter(enabled=True, tiers__contains=[tier]).first()
+    if default is None:
+        raise UnknownModel("No model is available on your plan.", param="model")
+    return default
+
+
+async def models_for(tier: str | None) -> list[ModelInfo]:
+    """Enabled models that the tier may use (all without a tier), in the order of models.toml."""
+    return [
+        ModelInfo(model.name, model.title or model.name, model.context_length, model.tiers, state)
+        for model, state in await _models_with_state()
+        if tier is None or tier in model.tiers
+    ]
+
+
+async def readiness() -> dict[str, str]:
+    """Model name -> ready, loading or down. Raises redis and database errors."""
+    return {model.name: state for model, state in await _models_with_state()}
+
+
+async def _models_with_state() -> list[tuple[Model, str]]:
+    pairs = await run_db(_models_and_replicas)
+    client = async_client()
+    return [(model, _best(await published_states(client, model.name, rows))) for model, rows in pairs]
+
+
+def _models_and_replicas() -> list[tuple[Model, list[Replica]]]:
+    models = Model.objects.filter(enabled=True).prefetch_related("replicas")
+    return [(model, [row for row in model.replicas.all() if row.enabled]) for model in models]
+
+
+def _best(states: list[ReplicaState | None]) -> str:
+    if ReplicaState.READY in states:
+        return ReplicaState.READY
+    return ReplicaState.DOWN if states and all(state is ReplicaState.DOWN for state in states) else ReplicaState.LOADING
+
+
+async def queue_place(request_id: UUID) -> QueuePlace | None:
+    """None when the request does not wait (any more)."""
+    model = await run_db(lambda: Request.objects.filter(id=request_id).values_list("model_id", flat=True).first())
+    if model is None:
+        return None
+    place = await Scheduler(async_client(), model).place(request_id)
+    if place is None:
+        return None
+    state = (await readiness()).get(model, ReplicaState.DOWN)
+    return QueuePlace(place.position, place.eta, loading=state == ReplicaState.LOADING)
+
+
+def partial_text(request_id: UUID) -> PartialText:
+    """All that is saved of a running request; empty when nothing is."""
+    request = Request.objects.filter(id=request_id).only("base_tokens", "base_chars").first()
+    if request is None:
+        return PartialText("", 0, 0)
+    rows = Partial.objects.filter(request_id=request_id).order_by("from_token")
+    saved = join_text(rows, request.base_tokens, request.base_chars, None)
+    return PartialText(saved.text, request.base_tokens + len(saved.token_ids), request.base_chars)
+
+
+def request_summary(request_id: UUID, organization_id: UUID) -> dict[str, Any] | None:
+    """The row of a request for its owner, None when it is not theirs."""
+    rows: Any = Request.objects.filter(id=request_id, organization_id=organization_id).values()
+    found: dict[str, Any] | None = rows.first()
+    return found

@@ -1,0 +1,165 @@
+"""What rooms above ask of inference: encode, accept, submit, cancel. The life of a request is in docs/lifecycle.md."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
+from chatsite.redis import async_client
+from inference import prompt_store, tokenization
+from inference.catalog import ModelSpec
+from inference.finishing import settle_unclaimed
+from inference.models import Lane, Model, Replica, Request
+from inference.prompts import Turn
+from inference.protocol import Prepared
+from inference.redis.scheduler import Scheduler
+from inference.settlement import CANCELLED
+
+log = structlog.get_logger(__name__)
+LANES = {"free": Lane.FREE, "paid": Lane.PAID, "enterprise": Lane.ENTERPRISE}
+
+
+@dataclass(frozen=True)
+class OpenedRequest:
+    """A request that PostgreSQL has, to be submitted once the transaction is committed."""
+
+    id: UUID
+    model: str
+    lane: str
+    tenant: UUID
+    deadline_ms: int
+    prepared: Prepared
+
+
+async def encode(model: Model, turns: Sequence[Turn]) -> list[int]:
+    """Token ids of the chat. Raises PromptError kinds, ControlToken, ModelLoading, EngineUnavailable."""
+    return await tokenization.encode(model, turns)
+
+
+async def count(model: Model, texts: Sequence[str]) -> list[int]:
+    """Tokens of each text, for fitting a context."""
+    return await tokenization.count(model, texts)
+
+
+def open_request(
+    *,
+    request_id: UUID,
+    principal: Principal,
+    tier: str,
+    prepared: Prepared,
+    owner_kind: str,
+    owner_id: UUID,
+    base_tokens: int = 0,
+    base_chars: int = 0,
+) -> OpenedRequest:
+    """Writes the row, inside the caller's transaction; `submit` the result after its commit."""
+    lane = LANES[tier]
+    now = timezone.now()
+    deadline = now + timedelta(seconds=settings.QUEUE_TIMEOUT_SECONDS[lane])
+    Request.objects.create(
+        id=request_id,
+        organization_id=principal.organization_id,
+        user_id=principal.user_id,
+        api_key_id=principal.api_key_id,
+        model_id=prepared.model,
+        lane=lane,
+        owner_kind=owner_kind,
+        owner_id=owner_id,
+        sampling=asdict(prepared.sampling),
+        cache_salt=prepared.cache_salt,
+        prompt_tokens=len(prepared.token_ids),
+        base_tokens=base_tokens,
+        base_chars=base_chars,
+        created_at=now,
+        deadline=deadline,
+    )
+    tenant = principal.organization_id
+    return OpenedRequest(request_id, prepared.model, lane, tenant, int(deadline.timestamp() * 1000), prepared)
+
+
+async def submit(opened: OpenedRequest) -> None:
+    """Hands the prompt and the request to Redis. On failure the row stands, and the sweep submits it later."""
+    try:
+        await prompt_store.put(opened.id, opened.prepared)
+        await Scheduler(async_client(), opened.model).enqueue(
+            opened.id,
+            opened.lane,
+            opened.tenant,
+            tokens=len(opened.prepared.token_ids),
+            deadline_ms=opened.deadline_ms,
+        )
+    except (RedisError, OSError) as error:
+        # PostgreSQL has accepted the request: that is the promise. The sweep enqueues what Redis does not know.
+        log.warning("request not enqueued yet", request=str(opened.id), error=str(error))
+
+
+async def cancel(request_id: UUID) -> None:
+    """Asks to stop: PostgreSQL first, then a nudge to the runner. What still waited is settled when this returns."""
+    model = await run_db(_note_cancel, request_id)
+    if model is None:
+        return
+    try:
+        state = await Scheduler(async_client(), model).cancel(request_id)
+    except (RedisError, OSError) as error:
+        log.warning("stop not announced", request=str(request_id), error=str(error))  # the sweep reads the row
+        return
+    if state in ("queued", "unknown"):
+        # Unknown: Redis lost it, or the submission is still under way; the row decides.
+        await settle_unclaimed(request_id, CANCELLED, only_queued=state == "unknown")
+
+
+def _note_cancel(request_id: UUID) -> str | None:
+    """The request's model, or None when there is nothing to stop."""
+    request = Request.objects.filter(id=request_id, status__in=Request.TRANSITIONS.active).only("model_id").first()
+    if request is None:
+        return None
+    Request.objects.filter(id=request_id, cancel_requested_at=None).update(cancel_requested_at=timezone.now())
+    return request.model_id
+
+
+def sync_models(specs: Iterable[ModelSpec], started: Mapping[str, Sequence[str]]) -> None:
+    """Makes the tables say what models.toml says. `started`: URLs of the engines that this installation starts.
+
+    Models and replicas that are gone are disabled; what was used stays.
+    """
+    with transaction.atomic():
+        names = []
+        for position, spec in enumerate(specs):
+            names.append(spec.name)
+            model, _ = Model.objects.update_or_create(name=spec.name, defaults=_columns(spec, position))
+            _sync_replicas(model, spec.replicas, started.get(spec.name, ()))
+        Model.objects.exclude(name__in=names).update(enabled=False)
+
+
+def _columns(spec: ModelSpec, position: int) -> dict[str, object]:
+    return {
+        "title": spec.title,
+        "context_length": spec.context_length,
+        "path": str(spec.path) if spec.path else "",
+        "engine_model": spec.engine_model,
+        "system_prompt": spec.system_prompt,
+        "tiers": list(spec.tiers),
+        "fallback": spec.fallback,
+        "reasoning_open": spec.reasoning.open if spec.reasoning else "",
+        "reasoning_close": spec.reasoning.close if spec.reasoning else "",
+        "price_input": spec.price.input,
+        "price_cached": spec.price.cached,
+        "price_output": spec.price.output,
+        "position": position,
+        "enabled": True,
+    }
+
+
+def _sync_replicas(model: Model, configured: Iterable[str], started: Iterable[str]) -> None:
+    wanted = {url.rstrip("/"): False for url in configured} | {url.rstrip("/"): True for url in started}
+    for url, managed in wanted.items():
+        Replica.objects.update_or_create(model=model, url=url, defaults={"managed": managed, "enabled": True})
+    Replica.objects.filter(model=model).exclude(url__in=wanted).update(enabled=False)

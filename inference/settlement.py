@@ -1,0 +1,141 @@
+"""How a request ends: state, ledger row and its owner's text in one transaction, by whoever gets there first."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from chatsite.status import move
+from inference.events import LogContents, unpack_ids
+from inference.models import Partial, Request, RequestStatus
+from inference.owners import owner
+from inference.protocol import Outcome, Usage
+from quotas.services import Prices, record_usage
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a request ended, before PostgreSQL knows. `status` is a terminal RequestStatus."""
+
+    status: RequestStatus
+    finish_reason: str = ""
+    error_code: str = ""
+    error_message: str = ""
+
+
+CANCELLED = Ending(RequestStatus.CANCELLED, "cancelled")
+EXHAUSTED = Ending(RequestStatus.FAILED, "", "engine_unavailable", "No engine could finish this reply.")
+ENDINGS = {"cancelled": CANCELLED, "failed": EXHAUSTED}  # by what release and reap answer
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a request added to its owner's text."""
+
+    token_ids: list[int]
+    text: str
+
+
+def settle_claimed(
+    request_id: UUID, claim: UUID, ending: Ending, produced: Text, cached: int, first_token_at: datetime | None
+) -> Request | None:
+    """By the runner that holds the claim. None when it holds it no more, or somebody else settled."""
+    with transaction.atomic():
+        request = Request.objects.select_related("model").filter(id=request_id).first()
+        if request is None or request.claim != claim:
+            return None
+        request.first_token_at = request.first_token_at or first_token_at
+        if not _finish(request, {"claim": claim}, ending, produced, cached):
+            return None
+        return request
+
+
+def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) -> Request | None:
+    """By the sweep or a stop, for a request that no runner holds: text from its saved partials and its log.
+
+    None when the request is gone or terminal.
+    """
+    with transaction.atomic():
+        request = Request.objects.select_for_update(of=("self",)).select_related("model").filter(id=request_id).first()
+        if request is None or request.status in Request.TRANSITIONS.terminal:
+            return None
+        if not Request.TRANSITIONS.allows(request.status, ending.status):  # it ran before: expired is failed then
+            ending = Ending(RequestStatus.FAILED, "", ending.error_code, ending.error_message)
+        produced = saved_text(request.id, request.base_tokens, request.base_chars, logged)
+        if not _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens):
+            return None
+        return request
+
+
+def saved_text(request_id: UUID, base_tokens: int, base_chars: int, logged: LogContents | None) -> Text:
+    """The longer of what PostgreSQL has and what the log has, joined at the token."""
+    rows = Partial.objects.filter(request_id=request_id).order_by("from_token")
+    return join_text(rows, base_tokens, base_chars, logged)
+
+
+def join_text(rows: Iterable[Partial], base_tokens: int, base_chars: int, logged: LogContents | None) -> Text:
+    ids: list[int] = []
+    pieces: list[str] = []
+    for row in rows:
+        if row.from_token != base_tokens + len(ids):
+            break  # a gap: what follows cannot be joined
+        ids += unpack_ids(row.ids)
+        pieces.append(row.text)
+    text = "".join(pieces)
+    saved = base_tokens + len(ids)
+    if logged is not None and logged.from_token <= saved < logged.from_token + len(logged.token_ids):
+        ids = ids[: logged.from_token - base_tokens] + logged.token_ids
+        text = text[: logged.from_char - base_chars] + logged.text
+    return Text(ids, text)
+
+
+def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> bool:
+    usage = Usage(request.prompt_tokens, min(cached, request.prompt_tokens), len(produced.token_ids))
+    if not produced.token_ids:  # the user got nothing, so nothing is billed; the ledger has its row all the same
+        usage = Usage(0, 0, 0)
+    moved = move(
+        Request.objects.filter(id=request.id, **guard),
+        request.status,
+        ending.status,
+        finish_reason=ending.finish_reason,
+        error_code=ending.error_code,
+        error_message=ending.error_message[:500],
+        cached_tokens=usage.cached,
+        output_tokens=usage.output,
+        first_token_at=request.first_token_at,
+        finished_at=timezone.now(),
+    )
+    if not moved:
+        return False
+    request.status = ending.status
+    request.output_tokens = usage.output
+    record_usage(
+        request_id=request.id,
+        organization_id=request.organization_id,
+        user_id=request.user_id,
+        api_key_id=request.api_key_id,
+        model=request.model_id,
+        prices=Prices(request.model.price_input, request.model.price_cached, request.model.price_output),
+        usage=usage,
+        outcome=ending.status,
+        source="engine",
+    )
+    owner(request.owner_kind).finished(
+        Outcome(
+            request_id=request.id,
+            owner_id=request.owner_id,
+            status=ending.status,
+            finish_reason=ending.finish_reason,
+            error_code=ending.error_code,
+            error_message=ending.error_message,
+            text=produced.text,
+            token_ids=produced.token_ids,
+            base_tokens=request.base_tokens,
+            usage=usage,
+        )
+    )
+    Partial.objects.filter(request_id=request.id).delete()
+    return True

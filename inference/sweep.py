@@ -1,0 +1,131 @@
+"""What brings every request to an end whoever dies: run each second by every runner and by the Celery worker."""
+
+import time
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.utils import timezone
+
+from chatsite.database import run_db
+from chatsite.redis import async_client
+from inference.finishing import mark_released, release, settle_unclaimed
+from inference.models import Model, Request, RequestStatus
+from inference.redis import keys
+from inference.redis.scheduler import Scheduler
+from inference.replicas import published_states
+from inference.routing import ReplicaState
+from inference.settlement import CANCELLED, ENDINGS, Ending
+
+log = structlog.get_logger(__name__)
+UNKNOWN_AFTER = timedelta(seconds=3)  # a queued row that Redis does not know by then is entered again
+LOST_AFTER_SECONDS = settings.LEASE_SECONDS + 1  # so is a running one, when its runner has not re-opened it
+RELEASE_AFTER = timedelta(seconds=2)
+BATCH = 500
+
+
+async def sweep(loading: Collection[str] | None = None) -> None:
+    """`loading`: models of which no replica is ready yet, where the caller knows. Raises redis and database errors."""
+    for model in await run_db(_model_names):
+        still = model in loading if loading is not None else await _is_loading(model)
+        await _reap(model, loading=still)
+    if await async_client().set(keys.SWEEP_LOCK, 1, nx=True, px=900):
+        await _compare()
+
+
+async def _reap(model: str, *, loading: bool) -> None:
+    scheduler = Scheduler(async_client(), model)
+    ended = await scheduler.reap(
+        max_attempts=settings.MAX_ATTEMPTS, loading=loading, wait_seconds=settings.FAILOVER_WAIT_SECONDS
+    )
+    for request_id, outcome in ended:
+        if not await settle_unclaimed(request_id, await _ending(model, outcome)):
+            await _forget(scheduler, request_id)
+
+
+async def _ending(model: str, outcome: str) -> Ending:
+    if outcome in ENDINGS:
+        return ENDINGS[outcome]
+    states = await _states(model)
+    if ReplicaState.READY in states:
+        return Ending(RequestStatus.EXPIRED, "", "high_demand", "High demand: the wait was too long.")
+    return Ending(RequestStatus.EXPIRED, "", "engine_unavailable", "No engine is available for this model.")
+
+
+async def _forget(scheduler: Scheduler, request_id: UUID) -> None:
+    """The row is gone, or was terminal before: whoever ended it may have died before telling Redis."""
+    request = await run_db(lambda: Request.objects.filter(id=request_id).first())
+    if request is not None:
+        await run_db(mark_released, await release([request]))
+    else:
+        call = scheduler.settle_call(request_id)
+        await call.script(scheduler.client, call.prefix, *call.args)
+
+
+async def _compare() -> None:
+    """PostgreSQL is the truth: what it has open must be known to Redis; what it has ended must be released there."""
+    ended, open_rows = await run_db(_unreleased)
+    if ended:
+        await run_db(mark_released, await release(ended))
+    by_model: dict[str, list[Request]] = defaultdict(list)
+    for request in open_rows:
+        by_model[request.model_id].append(request)
+    for model, rows in by_model.items():
+        scheduler = Scheduler(async_client(), model)
+        for request, known in zip(rows, await scheduler.knows([row.id for row in rows]), strict=True):
+            if not known:
+                await _enter_again(scheduler, request)
+
+
+async def _enter_again(scheduler: Scheduler, request: Request) -> None:
+    if request.status == RequestStatus.RUNNING and not await _long_missing(request.id):
+        return  # its runner may still have it in memory
+    if request.cancel_requested_at is not None:
+        await settle_unclaimed(request.id, CANCELLED)
+        return
+    log.info("request entered again", request=str(request.id), status=request.status)
+    deadline = max(request.deadline, timezone.now() + timedelta(seconds=settings.FAILOVER_WAIT_SECONDS))
+    await scheduler.enqueue(
+        request.id,
+        request.lane,
+        request.organization_id,
+        tokens=request.prompt_tokens,
+        deadline_ms=int(deadline.timestamp() * 1000),
+        attempt=request.attempt,
+        emitted=request.base_tokens if request.attempt else 0,
+    )
+    await async_client().delete(keys.missing(request.id))
+
+
+async def _long_missing(request_id: UUID) -> bool:
+    client, key, now = async_client(), keys.missing(request_id), time.time()
+    if await client.set(key, now, nx=True, ex=60):
+        return False
+    since = await client.get(key)
+    return since is not None and now - float(since) > LOST_AFTER_SECONDS
+
+
+async def _is_loading(model: str) -> bool:
+    states = await _states(model)
+    return ReplicaState.READY not in states and ReplicaState.LOADING in states
+
+
+async def _states(model: str) -> list[ReplicaState | None]:
+    row = await run_db(lambda: Model.objects.prefetch_related("replicas").get(name=model))
+    return await published_states(async_client(), model, [replica for replica in row.replicas.all() if replica.enabled])
+
+
+def _model_names() -> list[str]:
+    return list(Model.objects.values_list("name", flat=True))
+
+
+def _unreleased() -> tuple[list[Request], list[Request]]:
+    """Terminal rows that Redis has not confirmed, and open rows old enough that Redis must know them."""
+    now = timezone.now()
+    waiting = Request.objects.filter(released_at=None).order_by("created_at")
+    ended = waiting.filter(status__in=Request.TRANSITIONS.terminal, finished_at__lt=now - RELEASE_AFTER)
+    still_open = waiting.filter(status__in=Request.TRANSITIONS.active, created_at__lt=now - UNKNOWN_AFTER)
+    return list(ended[:BATCH]), list(still_open[:BATCH])

@@ -1,0 +1,77 @@
+"""Messages to token ids: by the model's tokenizer where models.toml gives a path, else by its engine's /tokenize."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from django.conf import settings
+
+from inference.detokenizer import Detokenizer
+from inference.errors import ControlToken, EngineUnavailable, ModelLoading
+from inference.models import Model
+from inference.prompts import ChatTokenizer, Turn, clean_text, contains_control_spelling
+from inference.replicas import any_engine
+from inference.vllm import EngineError
+
+_tokenizers: dict[str, ChatTokenizer] = {}  # by folder: a process loads each once
+SMALL_CHARACTERS = 4096  # below, encoding takes less than handing it to a thread
+
+
+async def encode(model: Model, turns: Sequence[Turn]) -> list[int]:
+    """The prompt's token ids. Raises PromptError kinds, ControlToken, ModelLoading, EngineUnavailable."""
+    if not model.path:
+        return await _encode_by_engine(model, turns)
+    tokenizer = await load_tokenizer(model)
+    if sum(len(turn.content) for turn in turns) <= SMALL_CHARACTERS:
+        return tokenizer.encode_chat(turns)
+    return await asyncio.to_thread(tokenizer.encode_chat, turns)
+
+
+async def count(model: Model, texts: Sequence[str]) -> list[int]:
+    """Tokens of each text. Without a tokenizer an estimate on the safe side: one token for two characters."""
+    if not model.path:
+        return [len(text) // 2 + 1 for text in texts]
+    tokenizer = await load_tokenizer(model)
+    if sum(map(len, texts)) <= SMALL_CHARACTERS:
+        return [len(ids) for ids in tokenizer.encode_texts(texts)]
+    return [len(ids) for ids in await asyncio.to_thread(tokenizer.encode_texts, texts)]
+
+
+async def decoder(model: Model, emitted_ids: Sequence[int]) -> Detokenizer | None:
+    """A decoder that stands behind `emitted_ids`; None when the engine's text is taken as it comes."""
+    return (await load_tokenizer(model)).decoder(emitted_ids) if model.path else None
+
+
+async def end_tokens(model: Model) -> frozenset[int]:
+    """Ids after which the model has nothing more to say; empty where they are not known."""
+    return (await load_tokenizer(model)).eos_ids if model.path else frozenset()
+
+
+async def preload(model: Model) -> None:
+    """Loads the tokenizer before the first stream needs it: loading holds the interpreter for a second or more."""
+    if model.path:
+        with contextlib.suppress(ModelLoading):  # its folder is still being made
+            await load_tokenizer(model)
+
+
+async def load_tokenizer(model: Model) -> ChatTokenizer:
+    """Raises ModelLoading while its folder is not there yet (the first start converts the bundled model)."""
+    folder = settings.BASE_DIR / model.path
+    key = str(folder)
+    if key not in _tokenizers:
+        if not (folder / "tokenizer.json").is_file():
+            raise ModelLoading(retry_after=10)
+        _tokenizers[key] = await asyncio.to_thread(ChatTokenizer.load, Path(folder))
+    return _tokenizers[key]
+
+
+async def _encode_by_engine(model: Model, turns: Sequence[Turn]) -> list[int]:
+    for turn in turns:
+        if contains_control_spelling(clean_text(turn.content)):
+            raise ControlToken
+    engine, name = await any_engine(model)
+    try:
+        return await engine.tokenize(name, [{"role": turn.role, "content": turn.content} for turn in turns])
+    except EngineError as error:
+        raise EngineUnavailable(retry_after=5) from error

@@ -1,0 +1,84 @@
+// The page's one WebSocket is held by htmx's `ws` extension (`hx-ws:connect` on #chat). Added here: what the page tells the
+// server when it connects (what it shows, and how far), acknowledgements, a watch on silence, and what the close codes mean.
+
+const ACK_MS = 250;
+const SILENT_MS = 32_000; // the server sends a ping every 15 s
+const REPLACED = 4401, GONE = 4404, TOO_MANY = 4429, TOO_BIG = 1009;
+
+let connection = null;
+let handled = 0; // frames of this connection
+let acknowledged = 0;
+let heardAt = 0;
+let again = false;
+
+const holder = () => document.querySelector("#chat[hx-ws\\:connect]");
+const open = () => connection?.socket?.readyState === WebSocket.OPEN;
+const emit = (name, detail) => document.dispatchEvent(new CustomEvent(`chat:${name}`, { detail }));
+
+function say(text) {
+  const bar = document.getElementById("connection");
+  if (!bar) return;
+  bar.textContent = text;
+  bar.hidden = !text;
+}
+
+// What the page shows last. Deltas that the renderer has not taken yet carry a cursor of their own.
+function place() {
+  const last = document.querySelector("#thread > .turn:last-of-type");
+  const deltas = last?.querySelectorAll(".source > [data-cursor]");
+  return {
+    message: last?.id ?? null,
+    request: last?.dataset.request ?? null,
+    cursor: (deltas?.length ? deltas[deltas.length - 1] : last)?.dataset.cursor ?? null,
+  };
+}
+
+document.addEventListener("htmx:ws:after:connection", (event) => {
+  connection = event.detail.connection;
+  handled = acknowledged = 0;
+  heardAt = Date.now();
+  connection.socket.send(JSON.stringify({ type: "hello", again, ...place() }));
+  again = true;
+  say("");
+});
+
+document.addEventListener("htmx:ws:before:message:incoming", (event) => {
+  heardAt = Date.now();
+  const { data } = event.detail.message;
+  if (!data.startsWith("{")) return;
+  const { type, ...detail } = JSON.parse(data);
+  emit(type, detail); // accepted, refused, ping
+});
+
+document.addEventListener("htmx:ws:after:message:incoming", () => {
+  handled += 1;
+});
+
+setInterval(() => {
+  if (!open() || handled === acknowledged) return;
+  acknowledged = handled;
+  connection.socket.send(JSON.stringify({ type: "ack", frames: handled }));
+}, ACK_MS);
+
+document.addEventListener("htmx:ws:close", (event) => {
+  const { code, reason } = event.detail;
+  if (reason === "removed") return; // this page went to another conversation, or connects anew
+  emit("closed", { code });
+  if (code === REPLACED) location.reload(); // the server sends it to the sign-in page
+  else if (code === GONE) say("This conversation is not here any more.");
+  else if (code === TOO_MANY) say("Too many messages at once. Reload the page to go on.");
+  else if (code === TOO_BIG) say("That message was too large to send.");
+  else if (!navigator.onLine) say("You are offline. The reply goes on; it will be here when you are back.");
+  else say("Connection lost. The reply goes on; reconnecting…");
+});
+
+// A connection that died silently (a proxy, a machine that slept) is replaced; the cursor carries the text across.
+function watch() {
+  const element = holder();
+  if (!element || document.hidden || !navigator.onLine) return;
+  if (open() && Date.now() - heardAt > SILENT_MS) htmx.process(element, true);
+}
+
+setInterval(watch, 5_000);
+document.addEventListener("visibilitychange", watch);
+window.addEventListener("online", watch);

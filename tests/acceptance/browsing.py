@@ -1,0 +1,82 @@
+"""A person in a real Chromium, who looks at the page and not at the DOM where that can be avoided."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+
+from tests.acceptance.live_site import LiveSite
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+LAST_REPLY = "#thread .turn.assistant:last-child"
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """The system's own where there is one, else the one that Playwright has installed."""
+    async with async_playwright() as playwright:
+        path = shutil.which("chromium")
+        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+class Visitor:
+    """One tab. Whatever the console calls an error is an error of the test."""
+
+    def __init__(self, site: LiveSite, page: Page) -> None:
+        self.site = site
+        self.page = page
+        self.complaints: list[str] = []
+        page.set_default_timeout(8_000)
+        page.on("console", self._listen)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _listen(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
+
+    async def sign_in(self) -> None:
+        await self.page.goto(self.site.url)
+        await self.page.get_by_label("Email").fill(self.site.email)
+        await self.page.get_by_label("Password").fill(self.site.password)
+        await self.page.get_by_role("button", name="Sign in").click()
+        await expect(self.page.get_by_label("Message")).to_be_visible()
+
+    async def send(self, text: str) -> None:
+        await self.page.get_by_label("Message").fill(text)
+        await self.page.keyboard.press("Enter")
+
+    async def press(self, name: str) -> None:
+        await self.page.get_by_role("button", name=name, exact=True).click()
+
+    async def sees(self, text: str) -> None:
+        await expect(self.page.locator("#thread")).to_contain_text(text)
+
+    async def reply(self) -> str:
+        """The last reply's text as it is shown, without the line below it."""
+        return await self.page.locator(f"{LAST_REPLY} > .prose, {LAST_REPLY} > .source").evaluate_all(
+            "parts => parts.map((part) => part.innerText).join('').trim()"
+        )
+
+    async def reply_grows(self, beyond: int = 0) -> str:
+        """Waits until the last reply, still running, has more than `beyond` characters."""
+        await self.page.wait_for_function(
+            "([selector, beyond]) => [...document.querySelectorAll(`${selector}[aria-busy=true] > *`)]"
+            ".map((part) => part.innerText).join('').trim().length > beyond",
+            arg=[LAST_REPLY, beyond],
+        )
+        return await self.reply()
+
+    async def idle(self) -> None:
+        """Waits until no reply runs."""
+        await expect(self.page.get_by_role("button", name="Send")).to_be_visible(timeout=20_000)
+        await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)

@@ -1,0 +1,132 @@
+"""Every kind of error becomes the right answer, in every interface's form."""
+
+import json
+from typing import Any
+
+import django.db
+import pytest
+import redis.exceptions
+from django.core import exceptions as django_errors
+from django.http import Http404
+from django.test import RequestFactory
+from rest_framework import exceptions as rest_errors
+
+from chatsite import error_responses, errors
+
+
+class Spent(errors.RateLimited):
+    """The budget is spent."""
+
+    code = "budget_exhausted"
+    should_retry = False
+
+
+CONVERSIONS = [
+    (Http404(), 404, "not_found", None),
+    (django_errors.ObjectDoesNotExist(), 404, "not_found", None),
+    (django_errors.PermissionDenied(), 403, "permission_denied", None),
+    (django_errors.RequestDataTooBig(), 413, "too_large", None),
+    (django_errors.DisallowedHost(), 400, "invalid_input", "Host"),
+    (django_errors.SuspiciousOperation(), 400, "invalid_input", None),
+    (rest_errors.NotAuthenticated(), 401, "not_authenticated", None),
+    (rest_errors.AuthenticationFailed(), 401, "not_authenticated", None),
+    (rest_errors.MethodNotAllowed("PUT"), 405, "method_not_allowed", None),
+    (rest_errors.UnsupportedMediaType("text/plain"), 415, "unsupported_media_type", None),
+    (rest_errors.ParseError(), 400, "invalid_input", None),
+    (rest_errors.NotAcceptable(), 400, "invalid_input", None),
+    (rest_errors.Throttled(wait=3), 429, "rate_limited", None),
+    (rest_errors.ValidationError({"title": ["Too long."]}), 400, "invalid_input", "title"),
+    (rest_errors.ValidationError({"items": [{}, {"name": ["Missing."]}]}), 400, "invalid_input", "items.1.name"),
+    (rest_errors.ValidationError({"non_field_errors": ["No."]}), 400, "invalid_input", None),
+    (rest_errors.ValidationError("No."), 400, "invalid_input", None),
+    (redis.exceptions.ConnectionError(), 503, "unavailable", None),
+    (redis.exceptions.TimeoutError(), 503, "unavailable", None),
+    (django.db.OperationalError(), 503, "unavailable", None),
+    (errors.IdempotencyMismatch(), 422, "idempotency_mismatch", None),
+    (RuntimeError("secret"), 500, "internal_error", None),
+    (rest_errors.APIException("secret"), 500, "internal_error", None),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "code", "param"), CONVERSIONS)
+def test_each_exception_has_one_meaning(error: Exception, status: int, code: str, param: str | None) -> None:
+    converted = error_responses.convert(error)
+    assert (converted.status, converted.code, converted.param) == (status, code, param)
+    assert "secret" not in converted.message
+
+
+def test_the_drf_handler_answers_in_problem_form() -> None:
+    response = error_responses.drf_exception_handler(rest_errors.ValidationError({"title": ["Too long."]}), {})
+    assert (response.status_code, response["Content-Type"]) == (400, "application/problem+json")
+    body = json.loads(response.content)
+    assert (body["code"], body["param"], body["detail"]) == ("invalid_input", "title", "Too long.")
+
+
+@pytest.mark.parametrize(("wait", "header"), [(0.01, "1"), (1, "1"), (1.001, "2"), (None, "1")])
+def test_retry_after_is_whole_seconds_rounded_up(wait: float | None, header: str) -> None:
+    for kind in (errors.RateLimited, errors.Unavailable):
+        assert error_responses.error_headers(kind(retry_after=wait))["Retry-After"] == header
+
+
+def test_a_retry_that_cannot_help_says_so() -> None:
+    headers = error_responses.error_headers(Spent())
+    assert headers == {"x-should-retry": "false"}
+    assert error_responses.error_headers(Spent(retry_after=90))["Retry-After"] == "90"
+
+
+def test_the_headers_of_a_limit_are_passed_on() -> None:
+    error = errors.RateLimited()
+    error.headers = {"x-ratelimit-limit-tokens": "5"}
+    assert error_responses.problem(error, "r").headers["x-ratelimit-limit-tokens"] == "5"
+    assert errors.RateLimited().headers == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.NotAuthenticated(), 4401),
+        (errors.NotFound(), 4404),
+        (errors.PermissionDenied(), 4404),
+        (errors.RateLimited(), 4429),
+        (errors.TooLarge(), 1009),
+        (errors.InvalidInput(), 4400),
+        (errors.Unavailable(), 1013),
+        (errors.AppError(), 1011),
+    ],
+)
+def test_websockets_are_closed_with_a_code_of_their_own(error: errors.AppError, code: int) -> None:
+    assert error_responses.close_code(error) == code
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [(errors.Unavailable(), True), (errors.RateLimited(), True), (Spent(), False), (errors.NotFound(), False)],
+)
+def test_a_stream_ends_with_an_error_event(error: errors.AppError, retryable: bool) -> None:
+    assert error_responses.error_event("msg_1", error) == {
+        "type": "error",
+        "messageId": "msg_1",
+        "code": error.code,
+        "message": error.message,
+        "retryable": retryable,
+    }
+
+
+HANDLERS: list[tuple[Any, int]] = [
+    (lambda request: error_responses.handler400(request, django_errors.SuspiciousOperation("secret")), 400),
+    (lambda request: error_responses.handler403(request, django_errors.PermissionDenied("secret")), 403),
+    (lambda request: error_responses.handler404(request, Http404("secret")), 404),
+    (error_responses.handler500, 500),
+    (lambda request: error_responses.csrf_failure(request, "secret"), 403),
+]
+
+
+@pytest.mark.parametrize(("handler", "status"), HANDLERS)
+def test_django_s_own_errors_are_problems_under_v1_and_pages_elsewhere(handler: Any, status: int) -> None:
+    problem = handler(RequestFactory().get("/v1/nothing"))
+    assert (problem.status_code, problem["Content-Type"]) == (status, "application/problem+json")
+    assert json.loads(problem.content)["status"] == status
+    page = handler(RequestFactory().get("/nothing"))
+    assert (page.status_code, page["Content-Type"]) == (status, "text/html; charset=utf-8")
+    assert b"<html" in page.content
+    assert b"secret" not in problem.content + page.content

@@ -1,0 +1,78 @@
+"""What every answer of Django carries."""
+
+import logging
+import re
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+
+def page(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse("hello")
+
+
+def own_policy(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse("hello", headers={"Content-Security-Policy": "default-src 'none'"})
+
+
+def broken(_request: HttpRequest) -> HttpResponse:
+    raise RuntimeError("secret detail")
+
+
+urlpatterns = [path("page", page), path("own-policy", own_policy), path("v1/broken", broken), path("broken", broken)]
+handler404 = "chatsite.error_responses.handler404"
+handler500 = "chatsite.error_responses.handler500"
+
+
+@pytest.fixture(autouse=True)
+def _own_routes(settings: Any) -> None:
+    settings.ROOT_URLCONF = __name__
+
+
+def test_the_policy_forbids_inline_script_and_everything_from_elsewhere() -> None:
+    policy = Client().get("/page")["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "connect-src 'self' ws://testserver wss://testserver" in policy
+
+
+def test_a_view_may_set_its_own_policy() -> None:
+    assert Client().get("/own-policy")["Content-Security-Policy"] == "default-src 'none'"
+
+
+@pytest.mark.parametrize("address", ["/page", "/nothing", "/v1/nothing", "/broken"])
+def test_every_answer_has_a_request_id(address: str) -> None:
+    client = Client(raise_request_exception=False)
+    assert re.fullmatch(r"[0-9a-f-]{36}", client.get(address)["x-request-id"])
+    assert client.get(address, headers={"x-request-id": "mine_1"})["x-request-id"] == "mine_1"
+
+
+async def test_async_requests_get_the_same() -> None:
+    response = await AsyncClient().get("/page", headers={"x-request-id": "mine_1"})
+    assert response["x-request-id"] == "mine_1"
+    assert "default-src 'self'" in response["Content-Security-Policy"]
+
+
+def test_an_error_page_names_the_request_but_not_the_cause() -> None:
+    client = Client(raise_request_exception=False)
+    answer = client.get("/v1/broken", headers={"x-request-id": "mine_1"})
+    assert (answer.status_code, answer.json()["request_id"]) == (500, "mine_1")
+    page = client.get("/broken", headers={"x-request-id": "mine_1"})
+    assert b"mine_1" in page.content
+    assert b"secret detail" not in answer.content + page.content
+
+
+def test_the_access_line_has_route_status_and_id(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="chatsite.access"):
+        Client().get("/page?q=private", headers={"x-request-id": "mine_1"})
+    (line,) = [record.msg for record in caplog.records if record.name == "chatsite.access"]
+    assert (line["route"], line["status"], line["request_id"]) == ("/page", 200, "mine_1")
+    assert "private" not in str(line)
+
+
+def test_an_unknown_host_gets_no_page() -> None:
+    assert Client(headers={"host": "evil.example"}).get("/page").status_code == 400

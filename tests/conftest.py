@@ -1,0 +1,120 @@
+"""Fixtures for every test: a clean Redis, a seeded database, people with keys.
+
+Tests whose code reaches the database from other threads (everything behind `run_db`) take `database`, or mark
+themselves `django_db(transaction=True)`; others use `db`.
+"""
+
+import importlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from django.apps import apps
+
+from chatsite.accounts import services as account_services
+from chatsite.accounts.models import ApiKey, Organization, User
+from chatsite.accounts.protocol import Principal
+from chatsite.redis import close_async_client, sync_client
+from quotas import selectors as quota_selectors
+from quotas.models import Plan
+from quotas.services import subscribe
+
+PASSWORD = "correct horse battery staple"
+FAST_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+seed_plans = importlib.import_module("quotas.migrations.0002_plans").seed
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with an organization of their own and an API key."""
+
+    user: User
+    organization: Organization
+    key: ApiKey
+    secret: str
+
+    @property
+    def principal(self) -> Principal:
+        """As the owner of the key."""
+        return Principal(self.user.id, self.organization.id, self.key.id)
+
+    @property
+    def session_principal(self) -> Principal:
+        """As somebody in a browser."""
+        return Principal(self.user.id, self.organization.id)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.secret}"}
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(settings: Any) -> None:
+    settings.PASSWORD_HASHERS = FAST_HASHERS
+
+
+@pytest.fixture(autouse=True)
+def _fresh_caches() -> Iterator[None]:
+    """What the process remembers for seconds must not outlive a test."""
+    yield
+    account_services.known_keys.clear()
+    quota_selectors.known_plans.clear()
+
+
+@pytest.fixture(autouse=True)
+def _clean_redis() -> None:
+    """The test run has a server of its own (tests.services)."""
+    sync_client().flushdb()
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _closed_redis_client() -> AsyncIterator[None]:
+    """Each test has its own event loop, and so its own client."""
+    yield
+    await close_async_client()
+
+
+@pytest.fixture(autouse=True)
+def _plans_are_there(request: pytest.FixtureRequest) -> None:
+    """A transactional test truncates every table at its end, the plans that a migration has seeded included."""
+    uses_database = request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & set(
+        request.fixturenames
+    )
+    if uses_database:
+        request.getfixturevalue("db")
+        if not Plan.objects.exists():
+            seed_plans(apps, None)
+
+
+@pytest.fixture
+def database(transactional_db: None) -> None:
+    """The database, as other threads see it too."""
+
+
+@pytest.fixture
+def make_person(db: None) -> Callable[..., Person]:
+    """`make_person("ada@example.com", plan="demo")`. Passwords are PASSWORD."""
+
+    def make(email: str, *, plan: str | None = "demo", superuser: bool = False) -> Person:
+        user = account_services.create_user(email, PASSWORD, superuser=superuser)
+        organization = account_services.personal_organization(user)
+        if plan is not None:
+            subscribe(organization.id, plan)
+        key, secret = account_services.create_api_key(user, organization, "test")
+        return Person(user, organization, key, secret)
+
+    return make
+
+
+@pytest.fixture
+def person(make_person: Callable[..., Person]) -> Person:
+    """The one who calls."""
+    return make_person("ada@example.com")
+
+
+@pytest.fixture
+def stranger(make_person: Callable[..., Person]) -> Person:
+    """Somebody else, with everything of their own."""
+    return make_person("eve@example.com")

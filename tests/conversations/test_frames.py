@@ -1,0 +1,138 @@
+"""Fragments: what is written is escaped, and a reply's bytes are linear in its text."""
+
+from uuid import UUID
+
+import pytest
+
+from chatsite.errors import AppError, RateLimited
+from chatsite.ids import new_id
+from conversations import frames
+from conversations.articles import Article
+from conversations.follow import Queued, Token
+from inference.protocol import Cursor
+
+REQUEST = new_id()
+HOSTILE = "<script>alert(1)</script><hx-partial hx-target='body'>&\"'"
+
+
+def article(**changes: object) -> Article:
+    values = {"id": new_id(), "role": "assistant", "text": "hi", "status": "complete", "model": "Tiny", "request_id": REQUEST}
+    return Article(**values | changes)
+
+
+def delta(text: str, characters: int = 0) -> str:
+    return frames.token(UUID(int=7), Token(text, Cursor(REQUEST, 3, characters)))
+
+
+def test_a_delta_goes_to_the_end_of_its_own_reply_with_the_cursor_behind_it() -> None:
+    assert delta("a b", 12) == (
+        f'<hx-partial hx-target="#source-msg_{UUID(int=7)}" hx-swap="beforeend">'
+        f'<span data-cursor="{REQUEST}.3.12">a b</span></hx-partial>'
+    )
+
+
+def test_s34_a_delta_is_escaped() -> None:
+    frame = delta(HOSTILE)
+    assert "<script" not in frame
+    assert frame.count("<hx-partial") == 1
+
+
+def test_a_carriage_return_survives_the_parser() -> None:
+    assert "a&#13;\nb" in delta("a\r\nb")
+
+
+def test_s6_bytes_are_linear_in_the_text() -> None:
+    def size(count: int) -> int:
+        return sum(len(delta("word ", 5 * index)) for index in range(count))
+
+    assert size(4000) / size(2000) < 2.05
+
+
+@pytest.mark.parametrize(
+    ("position", "eta", "loading", "text"),
+    [
+        (3, 3.2, False, "3rd in line, about 4 s"),
+        (1, None, False, "Next in line"),
+        (2, 0.0, False, "2nd in line, about 1 s"),
+        (11, None, False, "11th in line"),
+        (1, 29.5, True, "Tiny is loading, about 30 s"),
+        (5, None, True, "Tiny is loading"),
+    ],
+)
+def test_what_a_waiting_reply_says(position: int, eta: float | None, loading: bool, text: str) -> None:
+    assert frames.queue_text(Queued(new_id(), position, eta, loading), "Tiny") == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (12, "12th"), (13, "13th"), (21, "21st"), (111, "111th"), (112, "112th")]
+)
+def test_ordinals(number: int, text: str) -> None:
+    assert frames.ordinal(number) == text
+
+
+def test_one_who_waits_may_give_up() -> None:
+    frame = frames.queued(Queued(UUID(int=7), 3, 4, False), "Tiny")
+    assert f'{{"type": "stop", "message": "msg_{UUID(int=7)}"}}' in frame
+
+
+def test_s36_the_end_of_a_reply_is_announced_as_text_once() -> None:
+    frame = frames.finished(article(text="**Hello** <b>", status="stopped", finish_reason="cancelled"))
+    spoken = frame.split('hx-target="#announcer"')[1]
+    assert spoken == ' hx-swap="innerHTML">Hello &lt;b&gt; Stopped</hx-partial>'
+
+
+def test_s34_what_a_person_wrote_is_escaped() -> None:
+    html = frames.article_html(article(role="user", text=HOSTILE))
+    assert "<script" not in html
+    assert "<hx-partial" not in html
+
+
+def test_s34_an_error_message_is_escaped() -> None:
+    html = frames.article_html(article(status="failed", error_message=HOSTILE, error_code="engine_unavailable"))
+    assert "<script" not in html
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "continuable"),
+    [
+        ({}, "", False),
+        ({"status": "stopped", "finish_reason": "cancelled"}, "Stopped", True),
+        ({"finish_reason": "length"}, "Reached the length limit", True),
+        ({"status": "failed", "error_message": "No engine.", "error_code": "engine_unavailable"}, "No engine.", True),
+        ({"status": "failed", "error_message": "No engine.", "error_code": "engine_unavailable", "text": ""}, "No engine.", False),
+        ({"status": "failed", "error_message": "Too long.", "error_code": "context_too_long"}, "Too long.", False),
+    ],
+)
+def test_how_a_reply_ended_is_said_with_a_way_on(changes: dict[str, str], outcome: str, continuable: bool) -> None:
+    ended = article(**changes)
+    html = frames.article_html(ended)
+    assert ended.outcome == outcome
+    assert outcome in html
+    assert ('"type": "continue"' in html) is continuable
+    assert '"type": "regenerate"' in html
+
+
+def test_a_running_reply_shows_its_text_and_where_it_stands() -> None:
+    html = frames.article_html(article(status="streaming", text="<b>so far", cursor=Cursor(REQUEST, 2, 9)))
+    assert f'data-cursor="{REQUEST}.2.9"' in html
+    assert 'aria-busy="true"' in html
+    assert "&lt;b&gt;so far" in html
+    assert "regenerate" not in html
+
+
+def test_s16_versions_lead_to_each_other() -> None:
+    first, second, third = new_id(), new_id(), new_id()
+    html = frames.article_html(article(id=second, siblings=[first, second, third]))
+    assert "2/3" in html
+    assert f"msg_{first}" in html
+    assert f"msg_{third}" in html
+
+
+def test_a_refusal_says_when_to_try_again() -> None:
+    assert frames.refusal(RateLimited("Enough.", retry_after=19.2)) == "Enough. Try again in 20 s."
+    assert frames.refusal(AppError("Broken.")) == "Broken."
+
+
+def test_stop_takes_the_place_of_send() -> None:
+    assert ">Send<" in frames.action(None)
+    assert ">Stop<" in frames.action(new_id())

@@ -1,0 +1,91 @@
+"""S34: what is written in a reply cannot run, load or navigate."""
+
+import time
+
+import pytest
+
+from conversations.markdown import render_markdown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        '<a href="javascript:alert(1)">x</a>',
+        "[x](javascript:alert(1))",
+        "[x](JaVaScRiPt:alert(1))",
+        "[x](&#106;avascript:alert(1))",
+        "[x](java\tscript:alert(1))",
+        "[x](vbscript:x)",
+        "[x](data:text/html;base64,PHNjcmlwdD4=)",
+        "![x](javascript:alert(1))",
+        "![x](data:image/svg+xml;base64,PHN2Zz4=)",
+        "<svg/onload=alert(1)>",
+        '<div hx-get="/x" hx-trigger="load" data-hx-get="/x">x</div>',
+        "<style>*{display:none}</style>",
+        "<iframe src=//x></iframe>",
+        '```"><script>alert(1)</script>\nx\n```',
+        "```html\n<script>alert(1)</script>\n```",
+        '[x](http://x "onmouseover=alert(1)")',
+        '[x](http://x" onmouseover="alert(1))',
+        "<hx-partial hx-target='body'>x</hx-partial>",
+    ],
+)
+def test_s34_nothing_in_a_text_runs(text: str) -> None:
+    html = render_markdown(text)
+    tags = [part.split(">", 1)[0].lower() for part in html.split("<")[1:]]
+    assert not any(tag.startswith(("script", "img", "svg", "iframe", "style", "hx-", "object", "embed", "form")) for tag in tags)
+    assert not any(word in tag for tag in tags for word in ("javascript:", "vbscript:", "data:", " on", "hx-", "style="))
+
+
+def test_s34_an_image_becomes_a_link_so_that_no_host_learns_who_reads() -> None:
+    html = render_markdown("![a *cat*](https://example.org/cat.png)")
+    assert "<img" not in html
+    assert '<a href="https://example.org/cat.png"' in html
+    assert ">a cat</a>" in html
+
+
+def test_links_open_apart_and_tell_nothing() -> None:
+    html = render_markdown("[docs](https://example.org/a?b=1&c=2)")
+    assert 'href="https://example.org/a?b=1&amp;c=2"' in html
+    assert 'rel="noopener noreferrer nofollow"' in html
+    assert 'target="_blank"' in html
+
+
+def test_ordinary_markdown() -> None:
+    html = render_markdown("# T\n\nOne **two** ~~three~~ `four`\nfive\n\n1. a\n2. b\n\n> q")
+    for part in ("<h1>T</h1>", "<strong>two</strong>", "<s>three</s>", "<code>four</code><br>", "<ol>", "<li>a</li>", "<blockquote>"):
+        assert part in html
+
+
+def test_code_is_highlighted_by_classes_and_has_a_head() -> None:
+    html = render_markdown("```python\ndef f(): return '<b>'\n```")
+    assert '<div class="code"><div class="code-head"><span>python</span>' in html
+    assert '<span class="hl-k">def</span>' in html
+    assert "data-copy" in html
+    assert "&lt;b&gt;" in html
+
+
+@pytest.mark.parametrize("language", ["", "no-such-language", "python {3}"])
+def test_code_of_any_language_keeps_its_text(language: str) -> None:
+    assert "a &lt; b" in render_markdown(f"```{language}\na < b\n```").replace('<span class="hl-o">&lt;</span>', "&lt;").replace(
+        '<span class="hl-n">', ""
+    ).replace("</span>", "").replace('<span class="hl-w">', "")
+
+
+def test_tables_scroll_in_their_own_box() -> None:
+    html = render_markdown("|a|b|\n|-|-|\n|1|2|")
+    assert '<div class="scroll-x"><table>' in html
+    assert "<td>1</td>" in html
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 300_000, "*" * 30_000, "[" * 30_000, "`" * 30_000, "> " * 5_000 + "x", "```python\n" + "x = 1\n" * 20_000, "|a" * 20_000],
+    ids=["long word", "stars", "brackets", "ticks", "quotes", "code", "pipes"],
+)
+def test_hostile_and_long_texts_take_bounded_time(text: str) -> None:
+    started = time.perf_counter()
+    render_markdown(text)
+    assert time.perf_counter() - started < 3

@@ -1,0 +1,421 @@
+"""A request's life with real stores and fake engines: claim, stream, heartbeat, settle, and every way to be cut."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+from django.db import connections
+
+from chatsite.database import run_db
+from chatsite.redis import async_client, sync_client
+from inference import services, sweep
+from inference.models import Partial, Request, RequestStatus
+from inference.protocol import RetryingEvent, StartedEvent
+from inference.redis import keys
+from inference.redis.scheduler import Scheduler
+from tests.inference.runner.conftest import PROMPT, House, Reader
+from tests.waiting import wait_until
+
+
+async def test_a_reply_streams_and_everything_is_settled(house: House) -> None:
+    engine = await house.engine(tokens_per_second=200)
+    await house.runner()
+    message = await house.ask(30)
+    reader = Reader(message.request_id)
+    done = await house.ended(message)
+    ids, text = house.expected(30)
+    assert (done.status, done.finish_reason, done.content) == ("complete", "length", text)
+    assert list(memoryview(bytes(done.token_ids)).cast("I")) == ids
+    assert await reader.done() == text
+    assert isinstance(reader.events[0], StartedEvent)
+    [entry] = await house.ledger(message)
+    assert (entry.input, entry.output, entry.source, entry.outcome) == (len(PROMPT), 30, "engine", "succeeded")
+    assert entry.cost == Decimal("0.0000125000")  # 5 tokens at 0.10 and 30 at 0.40 per million
+    assert engine.calls[0].prompt_ids == PROMPT
+    await house.nothing_is_held()
+    assert not await run_db(Partial.objects.exists)
+
+
+async def test_s26_two_runners_never_run_one_request_twice(house: House) -> None:
+    engine = await house.engine(tokens_per_second=500)
+    await house.runner()
+    await house.runner()
+    messages = await asyncio.gather(*(house.ask(10, prompt=[*PROMPT, n]) for n in range(40)))
+    for number, message in enumerate(messages):
+        done = await house.ended(message)
+        assert done.content == house.expected(10, [*PROMPT, number])[1]
+        assert len(await house.ledger(message)) == 1
+    assert len(engine.calls) == 40
+    await house.nothing_is_held()
+
+
+@pytest.mark.parametrize("emoji", [0.0, 0.7])
+async def test_s2_a_dead_engine_is_followed_by_another_exactly(house: House, emoji: float) -> None:
+    first = await house.engine(tokens_per_second=100, emoji=emoji)
+    await house.runner()
+    message = await house.ask(60)
+    reader = Reader(message.request_id)
+    await house.emitted(message, 7)
+    second = await house.engine(tokens_per_second=300, emoji=emoji)
+    first.kill()
+    done = await house.ended(message, 12)
+    ids, text = house.expected(60, emoji=emoji)
+    assert list(memoryview(bytes(done.token_ids)).cast("I")) == ids
+    if emoji:  # the last character may be cut by the length
+        text = text[: len(done.content)]
+    assert (done.status, done.content) == ("complete", text)
+    assert await reader.done() == text
+    assert any(isinstance(event, RetryingEvent) for event in reader.events)
+    assert second.calls[0].prompt_ids[: len(PROMPT)] == PROMPT
+    assert len(second.calls[0].prompt_ids) > len(PROMPT)
+    [entry] = await house.ledger(message)
+    assert (entry.input, entry.output) == (len(PROMPT), 60)  # s23: the prompt once, each token once
+    await house.nothing_is_held()
+
+
+async def test_s2_with_no_engine_left_the_message_fails_and_keeps_its_text(house: House, settings: object) -> None:
+    settings.FAILOVER_WAIT_SECONDS = 0.5  # type: ignore[attr-defined]
+    engine = await house.engine(tokens_per_second=100)
+    await house.runner()
+    message = await house.ask(500)
+    reader = Reader(message.request_id)
+    await house.emitted(message, 10)
+    engine.kill()
+    done = await house.ended(message)
+    assert (done.status, done.error_code) == ("failed", "engine_unavailable")
+    count = len(done.token_ids) // 4
+    assert count >= 10
+    assert done.content == house.expected(count)[1] == await reader.done()
+    [entry] = await house.ledger(message)
+    assert entry.output == count
+    await house.nothing_is_held()
+
+
+async def test_s2_a_dead_runner_is_followed_by_another_exactly(house: House) -> None:
+    engine = await house.engine(tokens_per_second=60)
+    runner = await house.runner()
+    messages = [await house.ask(100, prompt=[*PROMPT, n]) for n in range(5)]
+    readers = [Reader(message.request_id) for message in messages]
+    for message in messages:
+        await house.emitted(message, 5)
+    await house.crash(runner)
+    await house.runner()
+    for number, (message, reader) in enumerate(zip(messages, readers, strict=True)):
+        done = await house.ended(message)
+        text = house.expected(100, [*PROMPT, number])[1]
+        assert (done.status, done.content) == ("complete", text)
+        assert await reader.done() == text
+        [entry] = await house.ledger(message)
+        assert entry.output == 100
+    assert len(engine.calls) == 10
+    await house.nothing_is_held()
+
+
+async def test_a_runner_that_ends_hands_over_at_once(house: House) -> None:
+    engine = await house.engine(tokens_per_second=60)
+    first = await house.runner()
+    second = await house.runner()
+    messages = [await house.ask(100, prompt=[*PROMPT, n]) for n in range(6)]
+    for message in messages:
+        await house.emitted(message, 3)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await house.end(first)
+    assert loop.time() - started < 3
+    assert first.streams == {}
+    for number, message in enumerate(messages):
+        done = await house.ended(message)
+        assert done.content == house.expected(100, [*PROMPT, number])[1]
+    assert len(second.streams) == 0
+    assert engine.running == 0
+    failures = await asyncio.gather(*(house.request(message) for message in messages))
+    assert max(request.attempt for request in failures) <= 2
+    await house.nothing_is_held()
+
+
+async def test_redis_emptied_mid_reply_and_the_reply_goes_on(house: House) -> None:
+    engine = await house.engine(tokens_per_second=60)
+    await house.runner()
+    message = await house.ask(90)
+    reader = Reader(message.request_id)
+    await house.emitted(message, 10)
+    await async_client().flushdb()
+    done = await house.ended(message)
+    text = house.expected(90)[1]
+    assert (done.status, done.content) == ("complete", text)
+    assert await reader.done() == text
+    assert len(engine.calls) == 1
+    [entry] = await house.ledger(message)
+    assert entry.output == 90
+    await house.nothing_is_held()
+
+
+async def test_redis_emptied_while_it_waits_and_it_is_entered_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "UNKNOWN_AFTER", sweep.timedelta(seconds=0.2))
+    message = await house.ask(10)
+    await async_client().flushdb()
+    await house.engine()
+    await house.runner()
+    done = await house.ended(message)
+    assert done.status == "complete"  # its prompt was made again from the conversation
+    await house.nothing_is_held()
+
+
+async def test_redis_emptied_and_the_runner_dead_the_reply_goes_on_elsewhere(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await house.engine(tokens_per_second=60)
+    runner = await house.runner()
+    message = await house.ask(60)
+    await house.emitted(message, 20)
+    await wait_until(lambda: run_db(Partial.objects.exists))
+    await house.crash(runner)
+    await async_client().flushdb()
+    await house.runner()
+    done = await house.ended(message, 15)
+    assert done.status == "complete"
+    assert len(done.token_ids) // 4 == 60
+    assert len(engine.calls) == 2
+    assert len(engine.calls[1].prompt_ids) > 10  # what PostgreSQL had was not generated again
+    await house.nothing_is_held()
+
+
+async def test_s10_stop_frees_the_engine_and_keeps_the_text(house: House) -> None:
+    engine = await house.engine(tokens_per_second=100)
+    await house.runner()
+    message = await house.ask(2000)
+    reader = Reader(message.request_id)
+    await house.emitted(message, 10)
+    await services.cancel(message.request_id)
+    await wait_until(lambda: engine.running == 0, 1.0)
+    done = await house.ended(message, 2.0)
+    count = len(done.token_ids) // 4
+    assert (done.status, done.finish_reason) == ("stopped", "cancelled")
+    assert done.content == house.expected(count)[1] == await reader.done()  # s14: exactly what was shown
+    [entry] = await house.ledger(message)
+    assert (entry.output, entry.outcome) == (count, "cancelled")
+    await services.cancel(message.request_id)  # again: nothing
+    assert len(await house.ledger(message)) == 1
+    await house.nothing_is_held()
+
+
+async def test_s11_stop_before_the_first_token(house: House) -> None:
+    engine = await house.engine(first_token_seconds=30)
+    await house.runner()
+    message = await house.ask(20)
+    await wait_until(lambda: engine.running == 1)
+    await services.cancel(message.request_id)
+    await wait_until(lambda: engine.running == 0, 1.0)
+    done = await house.ended(message, 2.0)
+    assert (done.status, done.content) == ("stopped", "")
+    await house.nothing_is_held()
+
+
+async def test_s13_stop_while_it_waits_without_any_runner(house: House) -> None:
+    message = await house.ask(20)
+    await services.cancel(message.request_id)
+    done = await house.ended(message, 1.0)
+    assert done.status == "stopped"
+    assert (await house.request(message)).status == RequestStatus.CANCELLED
+    await house.nothing_is_held()
+
+
+async def test_s12_stop_during_a_retry(house: House) -> None:
+    engine = await house.engine(tokens_per_second=100)
+    await house.runner()
+    message = await house.ask(500)
+    await house.emitted(message, 5)
+    engine.kill()
+    scheduler = Scheduler(async_client(), house.model.name)
+
+    async def waits() -> bool:
+        return await scheduler.place(message.request_id) is not None
+
+    await wait_until(waits)
+    await services.cancel(message.request_id)
+    done = await house.ended(message, 2.0)
+    assert done.status == "stopped"
+    assert done.content == house.expected(len(done.token_ids) // 4)[1]
+    await house.nothing_is_held()
+
+
+async def test_stop_after_redis_lost_the_flag(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "UNKNOWN_AFTER", sweep.timedelta(seconds=0.2))
+    message = await house.ask(20)
+    await async_client().flushdb()
+    await run_db(Request.objects.filter(id=message.request_id).update, cancel_requested_at=message.created_at)
+    await wait_until(lambda: _swept(house, message), 5)
+    assert (await house.reload(message)).status == "stopped"
+
+
+async def _swept(house: House, message: object) -> bool:
+    await sweep.sweep()
+    return (await house.request(message)).status == RequestStatus.CANCELLED  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", ["stall", "reset", "error", "end", "garbage", "half", "count"])
+async def test_a_faulty_engine_is_followed_by_another_exactly(house: House, fault: str, settings: object) -> None:
+    settings.IDLE_TOKEN_TIMEOUT_SECONDS = 0.5  # type: ignore[attr-defined]
+    first = await house.engine(tokens_per_second=200)
+    first.faults.stream, first.faults.after = fault, 10
+    await house.runner()
+    message = await house.ask(40)
+    await house.emitted(message, 9)
+    await house.engine(tokens_per_second=200)
+    done = await house.ended(message, 12)
+    assert (done.status, done.content) == ("complete", house.expected(40)[1])
+    await house.nothing_is_held()
+
+
+async def test_s29_a_request_that_the_engine_refuses_is_its_own_fault(house: House) -> None:
+    engine = await house.engine()
+    runner = await house.runner()
+    for _ in range(6):
+        message = await house.ask(20, extra={"temperature": -1.0})
+        done = await house.ended(message)
+        assert (done.status, done.error_code) == ("failed", "engine_rejected")
+    assert len(engine.calls) == 0
+    done = await house.ended(await house.ask(20))
+    assert done.status == "complete"
+    [pool] = [dispatcher.pool for dispatcher in runner.dispatchers.values()]
+    assert len(pool.usable()) == 1
+
+
+async def test_three_failed_attempts_end_the_request(house: House) -> None:
+    engine = await house.engine()
+    engine.faults.status = 500
+    await house.runner()
+    message = await house.ask(20)
+    done = await house.ended(message)
+    assert (done.status, done.error_code) == ("failed", "engine_unavailable")
+    assert (await house.request(message)).attempt == 3
+    [entry] = await house.ledger(message)
+    assert (entry.input, entry.output, entry.cost) == (0, 0, 0)
+    await house.nothing_is_held()
+
+
+async def test_a_wait_without_an_engine_ends(house: House, settings: object) -> None:
+    settings.QUEUE_TIMEOUT_SECONDS = {"paid": 0.5}  # type: ignore[attr-defined]
+    message = await house.ask(20)
+    await wait_until(lambda: _expired(house, message), 5)
+    done = await house.reload(message)
+    assert (done.status, done.error_code) == ("failed", "engine_unavailable")
+    await house.nothing_is_held()
+
+
+async def _expired(house: House, message: object) -> bool:
+    await sweep.sweep()
+    return (await house.request(message)).status == RequestStatus.EXPIRED  # type: ignore[arg-type]
+
+
+async def test_s15_continue_joins_at_the_token(house: House) -> None:
+    await house.engine(tokens_per_second=500, emoji=0.6)
+    await house.runner()
+    for cut in range(8, 14):
+        message = await house.ended(await house.ask(cut))
+        done = await house.ended(await house.ask(40 - cut, on=message))
+        ids, text = house.expected(40, emoji=0.6)
+        assert list(memoryview(bytes(done.token_ids)).cast("I")) == ids
+        assert done.content == text[: len(done.content)]
+        assert len(text) - len(done.content) <= 1
+        assert "\N{REPLACEMENT CHARACTER}" not in done.content
+
+
+async def test_a_reply_that_had_finished_is_not_generated_further(house: House) -> None:
+    engine = await house.engine(tokens_per_second=100, stop=0.05)
+    runner = await house.runner()
+    message = await house.ask(3000)
+    await house.ended(message)
+    whole = await house.reload(message)
+    assert whole.finish_reason == "stop"
+    # The same again, but its runner dies between the last token and settling.
+    original = services.Scheduler  # keeps the import used: the scheduler below is the real one
+    assert original is Scheduler
+    blocked = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        blocked.set()
+        await asyncio.Event().wait()
+
+    from inference.runner.stream import Stream
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "_settle", never)
+        again = await house.ask(3000)
+        await asyncio.wait_for(blocked.wait(), 20)
+        await runner.flusher.flush(list(runner.streams.values()))
+        await house.crash(runner)
+    calls = len(engine.calls)
+    await house.runner()
+    done = await house.ended(again)
+    assert (done.content, done.finish_reason) == (whole.content, "stop")
+    assert len(engine.calls) == calls
+
+
+async def test_s5_an_empty_reply_is_an_error(house: House) -> None:
+    await house.engine(stop=1.0)
+    await house.runner()
+    done = await house.ended(await house.ask(20))
+    assert (done.status, done.error_code) == ("failed", "empty_reply")
+
+
+async def test_one_partial_flush_a_second_for_all_streams(house: House, settings: object) -> None:
+    settings.PERSIST_SECONDS = 1.0  # type: ignore[attr-defined]
+    await house.engine(tokens_per_second=30)
+    await house.runner()
+    messages = [await house.ask(150, prompt=[*PROMPT, n]) for n in range(64)]
+    for message in messages:
+        await house.emitted(message, 3)
+    statements: list[str] = []
+
+    def note(execute: object, sql: str, params: object, many: bool, context: object) -> object:
+        statements.append(sql)
+        return execute(sql, params, many, context)  # type: ignore[operator]
+
+    from inference import partials
+
+    original = partials.save
+
+    def counted(rows: list[object]) -> object:
+        with connections["default"].execute_wrapper(note):
+            return original(rows)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partials, "save", counted)
+        await asyncio.sleep(3.0)
+    flushes = [sql for sql in statements if "INSERT INTO inference_partial" in sql]
+    assert 2 <= len(flushes) <= 4
+    saved = await run_db(Partial.objects.values("request_id").distinct().count)
+    assert saved == 64
+    for message in messages:
+        await services.cancel(message.request_id)
+
+
+async def test_a_fenced_runner_appends_nothing(house: House) -> None:
+    await house.engine(tokens_per_second=50)
+    runner = await house.runner()
+    message = await house.ask(400)
+    await house.emitted(message, 5)
+    stream = runner.streams[message.request_id]
+    sync_client().hset(f"{keys.log(message.request_id)}:meta", mapping={"claim": "another", "attempt": 2})
+    await wait_until(lambda: message.request_id not in runner.streams, 2)
+    assert stream.interruption == "fenced"
+    length = sync_client().xlen(keys.out(message.request_id))
+    assert await run_db(Request.objects.get, id=message.request_id)
+    assert sync_client().xlen(keys.out(message.request_id)) == length
+
+
+async def test_a_deleted_conversation_does_not_fail_the_others(house: House) -> None:
+    await house.engine(tokens_per_second=50)
+    await house.runner()
+    gone, kept = await house.ask(60), await house.ask(60, prompt=[*PROMPT, 7])
+    await house.emitted(gone, 5)
+    await run_db(gone.conversation.delete)
+    assert (await house.ended(kept)).status == "complete"
+    await wait_until(lambda: _released(house, gone))
+    assert len(await house.ledger(gone)) == 1
+    await house.nothing_is_held()
+
+
+async def _released(house: House, message: object) -> bool:
+    return (await house.request(message)).released_at is not None  # type: ignore[arg-type]
