@@ -32,7 +32,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[..., Awaitable[None]]  # called with scope, receive, send
 T = TypeVar("T")
 
 BODY_SECONDS = 20.0  # a body that takes longer to arrive is refused

@@ -50,8 +50,9 @@ class ApiView(APIView):
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer = super().finalize_response(request, response, *args, **kwargs)
-        if isinstance(request.auth, Principal):
-            for name, value in limit_headers(request.auth.organization_id).items():
+        caller = getattr(request, "_auth", None)  # `request.auth` would raise again what refused the caller
+        if isinstance(caller, Principal):
+            for name, value in limit_headers(caller.organization_id).items():
                 answer.headers.setdefault(name, value)
         return answer
 

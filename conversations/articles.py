@@ -87,7 +87,7 @@ class Article:
 
 @dataclass(frozen=True)
 class Branch:
-    """The end of a conversation's active branch, oldest first. `earlier`: the cursor of what comes before, if anything."""
+    """The end of a conversation's active branch, oldest first. `earlier`: the cursor of what comes before."""
 
     articles: list[Article]
     earlier: str | None = None

@@ -1,8 +1,8 @@
 """The page's WebSocket: one per page, on one conversation.
 
-The page sends JSON: `hello` (what it shows), `send`, `stop`, `regenerate`, `continue`, `choose`, `ack`. It is answered with htmx
-fragments (`frames`). Close codes: 4400 not understood, 4401 no session, 4404 not yours, 4408 too slow, 4429 too many frames,
-1009 too big, 1011 our fault.
+The page sends JSON: `hello` (what it shows), `send`, `stop`, `regenerate`, `continue`, `choose`, `ack`. It is answered
+with htmx fragments (`frames`). Close codes: 4401 no session, 4404 not yours, 4408 too slow, 4429 too many frames,
+1009 too big, 1011 our fault, 1013 a store is away.
 """
 
 import asyncio

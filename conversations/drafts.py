@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from chatsite.accounts.protocol import Principal
@@ -16,7 +15,7 @@ from conversations import selectors
 from conversations.errors import NotContinuable, ReplyRunning
 from conversations.models import Conversation, Message, MessageStatus
 from conversations.prompting import Row, load_branch, system_text
-from conversations.selectors import RUNNING, conversations_of
+from conversations.selectors import RUNNING
 from inference import selectors as inference_selectors
 from inference.models import Model
 from inference.protocol import Cursor, Role
@@ -54,9 +53,12 @@ def load_send(
     principal: Principal, conversation_id: UUID, model: str | None, parent: UUID | Branch | None = Branch.ACTIVE
 ) -> Draft:
     """For a new message under `parent`. Raises NotFound, InvalidInput, UnknownModel, ModelNotAllowed, ReplyRunning."""
-    conversation, plan, found = _load(principal, conversations_of(principal).filter(id=conversation_id), model)
+    conversation = selectors.get_conversation(principal, conversation_id)
+    plan, found = _model(principal, model or conversation.model_id)
     leaf = conversation.active_leaf_id if isinstance(parent, Branch) else parent
     rows = load_branch(conversation.id, leaf)
+    if rows and rows[-1].running:
+        raise ReplyRunning  # one that runs in another branch is found by the constraint, when the rows are written
     if leaf is not None and not rows:
         raise NotFound(param="parent")
     if rows and rows[-1].entry.role is not Role.ASSISTANT:
@@ -67,37 +69,32 @@ def load_send(
 def load_regenerate(principal: Principal, message_id: UUID, model: str | None) -> Draft:
     """For another reply beside this one. Raises as `load_send`."""
     message = _get_reply(principal, message_id)
-    conversation, plan, found = _load(principal, Conversation.objects.filter(id=message.conversation_id), model)
+    conversation = message.conversation
+    plan, found = _model(principal, model or conversation.model_id)
     return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id))
 
 
 def load_continue(principal: Principal, message_id: UUID) -> tuple[Draft, Message]:
     """For more of this reply. Raises as `load_send`, and NotContinuable."""
     message = _get_reply(principal, message_id)
-    rows = Conversation.objects.filter(id=message.conversation_id)
-    conversation, plan, found = _load(principal, rows, message.model_id)
     if not continuable(message) or message.children.exists():
         raise NotContinuable
+    conversation = message.conversation
+    plan, found = _model(principal, message.model_id or conversation.model_id)
     return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id)), message
 
 
-def _load(
-    principal: Principal, rows: QuerySet[Conversation], model: str | None
-) -> tuple[Conversation, PlanLimits, Model]:
-    running = Message.objects.filter(conversation_id=OuterRef("id"), status__in=RUNNING)
-    conversation = rows.annotate(running=Exists(running)).first()
-    if conversation is None:
-        raise NotFound
-    if conversation.running:
-        raise ReplyRunning
+def _model(principal: Principal, name: str) -> tuple[PlanLimits, Model]:
     plan = plan_of(principal.organization_id)
-    return conversation, plan, inference_selectors.require_model(model or conversation.model_id, plan.tier)
+    return plan, inference_selectors.require_model(name, plan.tier)
 
 
 def _get_reply(principal: Principal, message_id: UUID) -> Message:
     message = selectors.get_message(principal, message_id)
     if message.role != Message.Role.ASSISTANT:
         raise InvalidInput("This message is not a reply.")
+    if message.status in RUNNING:
+        raise ReplyRunning
     return message
 
 

@@ -1,7 +1,7 @@
 """What a page is told, as htmx fragments: each `<hx-partial>` names an element and how its content goes there.
 
-Everything that a person or a model wrote is escaped here or in a template, or was cleaned by `markdown`. A reply goes out as
-deltas, so that the bytes stay linear in its text. Frames that begin with `{` are for the page's scripts; htmx shows nothing.
+Everything that a person or a model wrote is escaped here or in a template, or was cleaned by `markdown`. A reply goes
+out as deltas, so that the bytes stay linear in its text. Frames that begin with `{` are for the page's scripts.
 """
 
 import json
@@ -33,7 +33,8 @@ def partial(target: str, content: str, swap: str = "innerHTML") -> str:
 def token(message_id: UUID, event: Token) -> str:
     """The delta and the cursor behind it. A carriage return is written as a reference: parsers drop a bare one."""
     text = escape(event.text).replace("\r", "&#13;")
-    return partial(f"source-{public_id('msg', message_id)}", f'<span data-cursor="{event.cursor}">{text}</span>', "beforeend")
+    delta = f'<span data-cursor="{event.cursor}">{text}</span>'
+    return partial(f"source-{public_id('msg', message_id)}", delta, "beforeend")
 
 
 def queued(event: Queued, model: str) -> str:

@@ -1,7 +1,7 @@
 """A page that is open on a conversation: what it shows, and the frames that bring it up to date.
 
-The page says what it shows (`Place`); everything else follows from the rows. So a first connection, a reconnection after a
-drop and a change made in another tab all take the same way: compare, send what is missing, follow the reply that runs.
+The page says what it shows (`Place`); everything else follows from the rows. So a first connection, a reconnection and
+a change made in another tab all take the same way: compare, send what is missing, follow the reply that runs.
 """
 
 import asyncio
@@ -146,14 +146,14 @@ class Relay:
 
     def __init__(self, article: Article) -> None:
         self.article = article
-        self._announced = bool(article.text)
+        self._announced = False
         self._noted = True  # whether the line under the text says something
 
     def frame(self, event: ReplyEvent) -> str:
         message_id = self.article.id
         match event:
             case Token():
-                quiet = frames.quiet(message_id) if self._noted else ""
+                quiet = frames.quiet(message_id) + self._announce() if self._noted else ""
                 self._noted = False
                 return quiet + frames.token(message_id, event)
             case Queued():
@@ -191,7 +191,7 @@ def marks(articles: Sequence[Article]) -> list[Mark]:
 
 
 def common_start(shown: Sequence[Mark], now: Sequence[Mark]) -> Kept | None:
-    """None when the lists share nothing: then all must be shown anew. `now` may begin later, as the newest page moves on."""
+    """None when they share nothing: all must be shown anew. `now` may begin later, as the newest page moves on."""
     if not shown and not now:
         return Kept(0, 0)
     if not now or now[0] not in shown:

@@ -15,11 +15,11 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
-from pygments.token import STANDARD_TYPES
-from pygments.util import ClassNotFound
+from pygments import highlight  # type: ignore[import-untyped]
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments.token import STANDARD_TYPES  # type: ignore[import-untyped]
+from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 HIGHLIGHT_CHARS = 20_000  # longer code stays plain: a lexer would hold the process for seconds
 CLASS_PREFIX = "hl-"
@@ -73,7 +73,7 @@ def _highlighted(code: str, language: str) -> str:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return escape(code)
-    return highlight(code, lexer, _FORMATTER)
+    return str(highlight(code, lexer, _FORMATTER))
 
 
 class _Renderer(RendererHTML):
@@ -96,4 +96,5 @@ class _Renderer(RendererHTML):
         return "</table></div>"
 
 
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
+_OPTIONS = {"html": False, "breaks": True}
+_MARKDOWN = MarkdownIt("commonmark", _OPTIONS, renderer_cls=_Renderer).enable(["table", "strikethrough"])

@@ -1,7 +1,7 @@
 """What all pages of a user must hear, whichever process they are on: that a conversation has changed.
 
-A capped stream per user holds conversation ids and nothing else; who hears one reads the rows. One reader per process serves
-all its pages. A notice may be lost with Redis: pages then catch up when they next read the rows by themselves.
+A capped stream per user holds conversation ids and nothing else; who hears one reads the rows. One reader per process
+serves all its pages. A notice may be lost with Redis: pages then catch up when they next read the rows by themselves.
 """
 
 import asyncio

@@ -28,6 +28,7 @@ class Row:
     id: UUID
     entry: Entry
     content: str | None
+    running: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def load_branch(conversation_id: UUID, leaf: UUID | None) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(read_sql("context"), {"conversation": conversation_id, "leaf": leaf, "texts": NEAR_TEXTS})
         return [
-            Row(id_, Entry(Role(role), tokens, usable=not blank and status not in RUNNING), content)
+            Row(id_, Entry(Role(role), tokens, usable=not blank), content, status in RUNNING)
             for id_, role, status, tokens, blank, content in cursor.fetchall()
         ]
 

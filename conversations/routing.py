@@ -6,5 +6,8 @@ from django.urls import path, re_path
 
 from conversations.consumers import ChatConsumer
 
-websocket_urlpatterns = [path("ws/c/<str:conversation>/", ChatConsumer.as_asgi()), re_path("", WebsocketDenier.as_asgi())]
+websocket_urlpatterns = [
+    path("ws/c/<str:conversation>/", ChatConsumer.as_asgi()),
+    re_path("", WebsocketDenier.as_asgi()),
+]
 websocket_application = URLRouter(websocket_urlpatterns)

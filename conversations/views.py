@@ -1,8 +1,8 @@
 """The chat page: its first rendering, and what htmx asks for over HTTP. What is live goes over the WebSocket."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, ParamSpec
 
 from django.contrib.auth.views import redirect_to_login
@@ -62,11 +62,10 @@ class Page:
 View = Callable[Concatenate[HttpRequest, Visitor, P], Awaitable[HttpResponse]]
 
 
-def signed_in(view: View[P]) -> Callable[Concatenate[HttpRequest, P], Awaitable[HttpResponse]]:
+def signed_in(view: View[P]) -> Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponse]]:
     """Gives the view its visitor; sends others to sign in. An error of ours becomes a page."""
 
-    @wraps(view)
-    async def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    async def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         visitor = await run_db(_visitor, request)
         if visitor is None:
             return _to_login(request)
@@ -75,6 +74,7 @@ def signed_in(view: View[P]) -> Callable[Concatenate[HttpRequest, P], Awaitable[
         except AppError as error:
             return handler400(request, error)
 
+    update_wrapper(guarded, view)
     return guarded
 
 
@@ -186,7 +186,11 @@ async def _page(visitor: Visitor, found: Conversation | None, branch: Branch) ->
         return Page(model=models[0] if models else _absent("A model"), **about)
     name = await run_db(lambda: found.model.title or found.model.name)
     model = next((each for each in models if each.name == found.model_id), _absent(name))
-    shown = {"conversation": public_id("conv", found.id), "articles": branch.articles, "earlier": branch.earlier}
+    shown: dict[str, Any] = {
+        "conversation": public_id("conv", found.id),
+        "articles": branch.articles,
+        "earlier": branch.earlier,
+    }
     return Page(model=model, title=title_of(found), **shown, **about)
 
 

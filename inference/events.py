@@ -212,7 +212,8 @@ async def tail(request_id: UUID, after: str = START) -> AsyncIterator[LogEvent |
             if watcher.events.empty():
                 hub.add(watcher)  # starts the reader again should it have ended
                 try:
-                    event = await asyncio.wait_for(watcher.events.get(), QUIET_SECONDS)
+                    async with asyncio.timeout(QUIET_SECONDS):
+                        event = await watcher.events.get()
                 except TimeoutError:
                     yield None
                     continue

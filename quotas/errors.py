@@ -21,7 +21,7 @@ class QuotaExceeded(RateLimited):
 
 
 class TokensPerMinuteExceeded(QuotaExceeded):
-    """The plan's tokens per minute are used up. `retry_after`: when enough will be there if nothing else takes them."""
+    """The plan's tokens per minute are used up."""  # retry_after: when there will be enough
 
 
 class TooManyReplies(QuotaExceeded):

@@ -85,7 +85,8 @@ def _command(model: ModelSpec, port: int, kind: str, index: int, gpus: int) -> C
     env = {key: os.environ.get(key, value) for key, value in ENVIRONMENT.items()}
     if gpus > 1 and "CUDA_VISIBLE_DEVICES" not in os.environ and not _spans_gpus(model.engine.args):
         env["CUDA_VISIBLE_DEVICES"] = str(index % gpus)
-    return Command([*argv, *model.engine.args], env)
+    # Killed, vLLM would leave hundreds of megabytes of shared memory behind: it has a moment to stop in every case.
+    return Command([*argv, *model.engine.args], env, grace=2.0)
 
 
 def _spans_gpus(args: tuple[str, ...]) -> bool:

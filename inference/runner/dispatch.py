@@ -38,7 +38,8 @@ class Dispatcher:
     async def run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):  # look all the same
-                await asyncio.wait_for(self._wake.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
             while await self._dispatch():
                 pass

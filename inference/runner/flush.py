@@ -1,6 +1,7 @@
 """Two ways out of a runner's memory: to the token logs as text comes, to PostgreSQL each second; one trip for all."""
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -53,10 +54,9 @@ class Flusher:
             pause = min(settings.COALESCE_SECONDS, PAUSE_PER_STREAM * len(self.runner.streams))
             rest = pause - (time.monotonic() - started)
             if rest > 0:
-                try:
-                    await asyncio.wait_for(self._urgent.wait(), rest)
-                except TimeoutError:
-                    continue  # nothing urgent came
+                with contextlib.suppress(TimeoutError):  # nothing urgent came
+                    async with asyncio.timeout(rest):
+                        await self._urgent.wait()
 
     async def flush(self, batch: list[Stream]) -> None:
         """Appends everything that these streams have not logged yet. What fails is kept and tried again."""

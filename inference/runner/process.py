@@ -19,7 +19,7 @@ from inference.finishing import mark_released
 from inference.models import Model, Replica
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys
-from inference.replicas import PROBE_SECONDS, REFRESH_SECONDS, Pool, close_session
+from inference.replicas import PROBE_SECONDS, REFRESH_SECONDS, Pool
 from inference.runner.dispatch import Dispatcher
 from inference.runner.flush import Flusher, Persister
 from inference.runner.stream import Interruption, Stream
@@ -64,9 +64,8 @@ class Runner:
             await asyncio.wait(self._tasks, timeout=HANDOVER_SECONDS)
         for loop in self._loops:
             loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.wait(self._loops, timeout=1)
         await self.note_released()
-        await close_session()
         log.info("runner ended", left=len(self._tasks))
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -85,6 +84,9 @@ class Runner:
         self.streams[stream.id] = stream
         try:
             await stream.run(prompt)
+        except Exception:
+            # A mistake of ours in the last steps: the lease runs out, and the sweep brings the request to an end.
+            log.exception("stream abandoned", request=str(stream.id))
         finally:
             if self.streams.get(stream.id) is stream:
                 del self.streams[stream.id]

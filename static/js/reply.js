@@ -107,20 +107,20 @@ function mount(turn) {
   };
 
   // Takes the deltas that have come: the text is kept as one node, and the last cursor on the turn.
-  const take = () => {
+  const merge = () => {
     const deltas = [...source.querySelectorAll(":scope > [data-cursor]")];
-    if (!deltas.length) return;
+    if (!deltas.length) return "";
     const text = deltas.map((delta) => delta.textContent).join("");
     turn.dataset.cursor = deltas[deltas.length - 1].dataset.cursor;
     deltas.forEach((delta) => delta.remove());
     if (source.lastChild) source.lastChild.appendData(text);
     else source.append(text);
-    write(text);
+    return text;
   };
 
+  merge(); // what came before this script did
   write(source.textContent);
-  take();
-  new MutationObserver(take).observe(source, { childList: true });
+  new MutationObserver(() => write(merge())).observe(source, { childList: true });
 }
 
 function mountAll() {

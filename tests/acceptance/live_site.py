@@ -58,7 +58,10 @@ class LiveSite:
         return self.demo["CHATSITE_PASSWORD"]
 
     def engine(self, what: str, **values: Any) -> Any:
-        """`engine("options", tokens_per_second=20)`, `engine("faults", status=500)`, `engine("reset")`, `engine("state")`."""
+        """`engine("options", tokens_per_second=20)`, `engine("faults", status=500)`, `engine("reset")`.
+
+        What there is: see tests.fakes.engine.
+        """
         data = None if what == "state" else msgspec.json.encode(values)
         with urllib.request.urlopen(f"{self.engine_url}/fake/{what}", data, timeout=5) as answer:
             return msgspec.json.decode(answer.read())
@@ -83,16 +86,17 @@ def live_site(**engine_options: Any) -> Iterator[LiveSite]:
         (folder / "models.toml").write_text(MODELS.format(url=site.engine_url))
         _create_database()
         options = [f"--{name.replace('_', '-')}={value}" for name, value in engine_options.items()]
-        for name, arguments in (
-            ("engine", ["-m", "tests.fakes.engine", f"--port={engine_port}", *options]),
-            ("set-up", ["-c", SET_UP.format(url=site.url)]),
-            ("web", ["-m", "daphne", "--bind=127.0.0.1", f"--port={port}", "--verbosity=0", "chatsite.asgi:application"]),
-            ("runner", ["manage.py", "runinference"]),
-        ):
+
+        def start(name: str, *arguments: str) -> GuardedProcess:
             process = site.start(name, *arguments)
             stack.callback(process.end)
-            if name == "set-up":
-                assert process.process.wait(60) == 0, (folder / "set-up.log").read_text()
+            return process
+
+        start("engine", "-m", "tests.fakes.engine", f"--port={engine_port}", *options)
+        set_up = start("set-up", "-c", SET_UP.format(url=site.url))
+        start("web", "-m", "daphne", "--bind=127.0.0.1", f"--port={port}", "--verbosity=0", "chatsite.asgi:application")
+        assert set_up.process.wait(60) == 0, (folder / "set-up.log").read_text()
+        start("runner", "manage.py", "runinference")
         wait_until_sync(lambda: _ready(site.url), 40, f"the site did not get ready; logs:\n{_logs(folder)}")
         site.demo = read_env(folder / "demo.env")
         yield site
@@ -107,7 +111,11 @@ def free_port() -> int:
 def _environment(folder: Path) -> dict[str, str]:
     database = urlsplit(os.environ["DATABASE_URL"])
     redis = os.environ["REDIS_URL"]
-    number = re.sub(r"db=\d+", f"db={REDIS_NUMBER}", redis) if "db=" in redis else re.sub(r"/\d*$", f"/{REDIS_NUMBER}", redis)
+    number = (
+        re.sub(r"db=\d+", f"db={REDIS_NUMBER}", redis)
+        if "db=" in redis
+        else re.sub(r"/\d*$", f"/{REDIS_NUMBER}", redis)
+    )
     return {
         "DJANGO_SETTINGS_MODULE": "chatsite.settings",
         "DATABASE_URL": urlunsplit(database._replace(path=f"/{DATABASE}")),

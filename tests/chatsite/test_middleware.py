@@ -5,12 +5,14 @@ import re
 from typing import Any
 
 import pytest
+import structlog
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
 
 
 def page(_request: HttpRequest) -> HttpResponse:
+    structlog.stdlib.get_logger(__name__).info("in the view")
     return HttpResponse("hello")
 
 
@@ -51,10 +53,13 @@ def test_every_answer_has_a_request_id(address: str) -> None:
     assert client.get(address, headers={"x-request-id": "mine_1"})["x-request-id"] == "mine_1"
 
 
-async def test_async_requests_get_the_same() -> None:
-    response = await AsyncClient().get("/page", headers={"x-request-id": "mine_1"})
+async def test_async_requests_get_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        response = await AsyncClient().get("/page", headers={"x-request-id": "mine_1"})
     assert response["x-request-id"] == "mine_1"
     assert "default-src 'self'" in response["Content-Security-Policy"]
+    lines = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [(line["event"], line["request_id"]) for line in lines] == [("in the view", "mine_1"), ("request", "mine_1")]
 
 
 def test_an_error_page_names_the_request_but_not_the_cause() -> None:

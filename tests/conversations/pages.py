@@ -72,7 +72,9 @@ class Socket:
         self.received: list[str] = []
 
     async def say(self, kind: str, **fields: Any) -> None:
-        await self.communicator.send_to(text_data=json.dumps({"type": kind, "headers": {"HX-Request": "true"}, **fields}))
+        await self.communicator.send_to(
+            text_data=json.dumps({"type": kind, "headers": {"HX-Request": "true"}, **fields})
+        )
 
     async def hello(self, message: Message | None = None, cursor: str | None = None, **fields: Any) -> None:
         """What a page that shows `message` last says."""

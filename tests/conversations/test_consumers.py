@@ -15,7 +15,15 @@ from conversations.models import Conversation, Message
 from conversations.selectors import Reply
 from inference.protocol import Cursor, Usage
 from tests.conftest import Person
-from tests.conversations.pages import add_reply, add_turn, communicator, connected, in_database, make_conversation, session_cookie
+from tests.conversations.pages import (
+    add_reply,
+    add_turn,
+    communicator,
+    connected,
+    in_database,
+    make_conversation,
+    session_cookie,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -87,7 +95,9 @@ async def test_an_unknown_address_closes_4404(person: Person, name: str) -> None
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "http://testserver:8000", "null", ""])
-async def test_another_origin_is_refused_before_the_handshake(conversation: Conversation, person: Person, origin: str) -> None:
+async def test_another_origin_is_refused_before_the_handshake(
+    conversation: Conversation, person: Person, origin: str
+) -> None:
     headers = {"cookie": await session_cookie(person.user), "origin": origin}
     accepted, _ = await communicator(conversation.id, headers).connect()
     assert not accepted
@@ -126,10 +136,24 @@ async def test_a_deleted_conversation_closes_4404(
 
 @pytest.mark.parametrize(
     "text",
-    [" ", "{", "[]", "null", '{"type": "nonsense"}', '{"type": "send"}', '{"type": "send", "content": 1}', '{"type": "ack"}',
-     '{"type": "stop", "message": {}}', '{"type": "send", "content": "\\ud800"}', "<b>", '{"type": "ack", "frames": 1e400}'],
-)  # fmt: skip
-async def test_a_malformed_frame_is_refused_and_the_socket_lives(conversation: Conversation, person: Person, text: str) -> None:
+    [
+        " ",
+        "{",
+        "[]",
+        "null",
+        "<b>",
+        '{"type": "nonsense"}',
+        '{"type": "send"}',
+        '{"type": "send", "content": 1}',
+        '{"type": "send", "content": "\\ud800"}',
+        '{"type": "stop", "message": {}}',
+        '{"type": "ack"}',
+        '{"type": "ack", "frames": 1e400}',
+    ],
+)
+async def test_a_malformed_frame_is_refused_and_the_socket_lives(
+    conversation: Conversation, person: Person, text: str
+) -> None:
     async with connected(conversation.id, person.user) as socket:
         await socket.communicator.send_to(text_data=text)
         seen = await socket.until('"refused"')
@@ -158,7 +182,9 @@ async def test_too_many_frames_close_4429(conversation: Conversation, person: Pe
         assert await socket.closed() == 4429
 
 
-async def test_s32_frames_with_foreign_ids_do_nothing(conversation: Conversation, person: Person, stranger: Person) -> None:
+async def test_s32_frames_with_foreign_ids_do_nothing(
+    conversation: Conversation, person: Person, stranger: Person
+) -> None:
     theirs = await in_database(add_turn, await in_database(make_conversation, stranger), "q", "secret")
     async with connected(conversation.id, person.user) as socket:
         await socket.hello()
@@ -212,7 +238,9 @@ async def test_s1_a_cursor_of_an_earlier_request_shows_the_whole(
     assert script.cursors in ([], [Cursor(reply.request_id, 2, 6)])
 
 
-async def test_a_continued_reply_that_waits_keeps_its_text(conversation: Conversation, person: Person, script: Script) -> None:
+async def test_a_continued_reply_that_waits_keeps_its_text(
+    conversation: Conversation, person: Person, script: Script
+) -> None:
     reply = await in_database(add_turn, conversation, "q", "so far", status="pending", finish_reason="", tokens=2)
     async with connected(conversation.id, person.user) as socket:
         await socket.hello()
@@ -276,7 +304,7 @@ async def test_a_message_is_sent_accepted_and_shown(
         await socket.hello(first)
         await socket.say("send", content="Hi <b>", model="tiny", csrfmiddlewaretoken="x")
         seen = await socket.until('{"type": "accepted"}', "Hi &lt;b&gt;", ">Stop<")
-        assert "a1" not in seen  # only what is new
+        assert "<p>a1</p>" not in seen  # only what is new
 
 
 async def test_a_message_that_is_refused_says_why_and_when(
@@ -361,10 +389,18 @@ async def test_our_own_fault_closes_1011_and_tells_nothing(
 @pytest.mark.parametrize(
     ("shown", "now", "kept"),
     [
-        ("", "", (0, 0)), ("", "ab", None), ("ab", "", None), ("ab", "ab", (2, 2)), ("ab", "abcd", (2, 2)), ("abc", "abx", (2, 2)),
-        ("abcd", "cdef", (4, 2)), ("abcd", "cxyz", (3, 1)), ("ab", "cd", None), ("abcd", "ab", (2, 2)),
+        ("", "", (0, 0)),
+        ("", "ab", None),
+        ("ab", "", None),
+        ("ab", "cd", None),
+        ("ab", "ab", (2, 2)),
+        ("ab", "abcd", (2, 2)),
+        ("abc", "abx", (2, 2)),
+        ("abcd", "ab", (2, 2)),
+        ("abcd", "cdef", (4, 2)),
+        ("abcd", "cxyz", (3, 1)),
     ],
-)  # fmt: skip
+)
 def test_how_much_of_a_page_may_stay(shown: str, now: str, kept: tuple[int, int] | None) -> None:
     ids = {letter: (new_id(), None) for letter in "abcdefxyz"}
     found = live.common_start([ids[letter] for letter in shown], [ids[letter] for letter in now])

@@ -322,6 +322,8 @@ def test_retrying_is_told_where_it_happens() -> None:
     assert reader.logged(RetryingEvent("3-2", 2)) == [Retrying(2, cursor(3))]
 
 
-@pytest.mark.parametrize("text", ["", "x", f"{REQUEST}", f"{REQUEST}.1", f"{REQUEST}.-1.2", f"{REQUEST}.1.2.3", "a.1.2"])
+@pytest.mark.parametrize(
+    "text", ["", "x", f"{REQUEST}", f"{REQUEST}.1", f"{REQUEST}.-1.2", f"{REQUEST}.1.2.3", "a.1.2"]
+)
 def test_a_malformed_cursor_is_none(text: str) -> None:
     assert Cursor.parse(text) is None

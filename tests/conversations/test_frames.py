@@ -16,7 +16,14 @@ HOSTILE = "<script>alert(1)</script><hx-partial hx-target='body'>&\"'"
 
 
 def article(**changes: object) -> Article:
-    values = {"id": new_id(), "role": "assistant", "text": "hi", "status": "complete", "model": "Tiny", "request_id": REQUEST}
+    values = {
+        "id": new_id(),
+        "role": "assistant",
+        "text": "hi",
+        "status": "complete",
+        "model": "Tiny",
+        "request_id": REQUEST,
+    }
     return Article(**values | changes)
 
 
@@ -64,7 +71,18 @@ def test_what_a_waiting_reply_says(position: int, eta: float | None, loading: bo
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (12, "12th"), (13, "13th"), (21, "21st"), (111, "111th"), (112, "112th")]
+    ("number", "text"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (111, "111th"),
+        (112, "112th"),
+    ],
 )
 def test_ordinals(number: int, text: str) -> None:
     assert frames.ordinal(number) == text
@@ -99,7 +117,11 @@ def test_s34_an_error_message_is_escaped() -> None:
         ({"status": "stopped", "finish_reason": "cancelled"}, "Stopped", True),
         ({"finish_reason": "length"}, "Reached the length limit", True),
         ({"status": "failed", "error_message": "No engine.", "error_code": "engine_unavailable"}, "No engine.", True),
-        ({"status": "failed", "error_message": "No engine.", "error_code": "engine_unavailable", "text": ""}, "No engine.", False),
+        (
+            {"status": "failed", "error_message": "No engine.", "error_code": "engine_unavailable", "text": ""},
+            "No engine.",
+            False,
+        ),
         ({"status": "failed", "error_message": "Too long.", "error_code": "context_too_long"}, "Too long.", False),
     ],
 )

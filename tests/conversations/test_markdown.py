@@ -35,8 +35,12 @@ from conversations.markdown import render_markdown
 def test_s34_nothing_in_a_text_runs(text: str) -> None:
     html = render_markdown(text)
     tags = [part.split(">", 1)[0].lower() for part in html.split("<")[1:]]
-    assert not any(tag.startswith(("script", "img", "svg", "iframe", "style", "hx-", "object", "embed", "form")) for tag in tags)
-    assert not any(word in tag for tag in tags for word in ("javascript:", "vbscript:", "data:", " on", "hx-", "style="))
+    assert not any(
+        tag.startswith(("script", "img", "svg", "iframe", "style", "hx-", "object", "embed", "form")) for tag in tags
+    )
+    assert not any(
+        word in tag for tag in tags for word in ("javascript:", "vbscript:", "data:", " on", "hx-", "style=")
+    )
 
 
 def test_s34_an_image_becomes_a_link_so_that_no_host_learns_who_reads() -> None:
@@ -55,7 +59,15 @@ def test_links_open_apart_and_tell_nothing() -> None:
 
 def test_ordinary_markdown() -> None:
     html = render_markdown("# T\n\nOne **two** ~~three~~ `four`\nfive\n\n1. a\n2. b\n\n> q")
-    for part in ("<h1>T</h1>", "<strong>two</strong>", "<s>three</s>", "<code>four</code><br>", "<ol>", "<li>a</li>", "<blockquote>"):
+    for part in (
+        "<h1>T</h1>",
+        "<strong>two</strong>",
+        "<s>three</s>",
+        "<code>four</code><br>",
+        "<ol>",
+        "<li>a</li>",
+        "<blockquote>",
+    ):
         assert part in html
 
 
@@ -69,9 +81,9 @@ def test_code_is_highlighted_by_classes_and_has_a_head() -> None:
 
 @pytest.mark.parametrize("language", ["", "no-such-language", "python {3}"])
 def test_code_of_any_language_keeps_its_text(language: str) -> None:
-    assert "a &lt; b" in render_markdown(f"```{language}\na < b\n```").replace('<span class="hl-o">&lt;</span>', "&lt;").replace(
-        '<span class="hl-n">', ""
-    ).replace("</span>", "").replace('<span class="hl-w">', "")
+    assert "a &lt; b" in render_markdown(f"```{language}\na < b\n```").replace(
+        '<span class="hl-o">&lt;</span>', "&lt;"
+    ).replace('<span class="hl-n">', "").replace("</span>", "").replace('<span class="hl-w">', "")
 
 
 def test_tables_scroll_in_their_own_box() -> None:
@@ -82,7 +94,15 @@ def test_tables_scroll_in_their_own_box() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 300_000, "*" * 30_000, "[" * 30_000, "`" * 30_000, "> " * 5_000 + "x", "```python\n" + "x = 1\n" * 20_000, "|a" * 20_000],
+    [
+        "a" * 300_000,
+        "*" * 30_000,
+        "[" * 30_000,
+        "`" * 30_000,
+        "> " * 5_000 + "x",
+        "```python\n" + "x = 1\n" * 20_000,
+        "|a" * 20_000,
+    ],
     ids=["long word", "stars", "brackets", "ticks", "quotes", "code", "pipes"],
 )
 def test_hostile_and_long_texts_take_bounded_time(text: str) -> None:

@@ -90,7 +90,9 @@ async def test_the_accept_path_asks_the_database_little(
 
 async def test_s4_the_next_turn_has_the_whole_context(person: Person, conversation: Conversation, model: Model) -> None:
     await say(person, conversation, "My name is Ada.", "Hello Ada.")
-    await say(person, conversation, "I like whales.", "Half an answ", status="failed", error=("engine_unavailable", "-"))
+    await say(
+        person, conversation, "I like whales.", "Half an answ", status="failed", error=("engine_unavailable", "-")
+    )
     accepted = await services.send(person.principal, conversation.id, "Who am I?")
     text = await prompt_text(accepted, model)
     for piece in ("My name is Ada.", "Hello Ada.", "I like whales.", "Half an answ", "Who am I?"):
@@ -286,9 +288,7 @@ async def test_refused_by_the_quota_nothing_is_written(
     await run_db(Plan.objects.filter(name="demo").update, concurrent=1, tokens_per_minute=3000)
     known_plans.clear()
     poor = await run_db(make_person, "poor@example.com")
-    one, two = [
-        await run_db(lambda: services.create_conversation(poor.principal, model=model.name)) for _ in range(2)
-    ]
+    one, two = [await run_db(lambda: services.create_conversation(poor.principal, model=model.name)) for _ in range(2)]
     await services.send(poor.principal, one.id, "Hello")
     with pytest.raises(TooManyReplies):
         await services.send(poor.principal, two.id, "Hello")
@@ -473,4 +473,3 @@ async def test_changes_to_a_conversation(person: Person, conversation: Conversat
     assert after.updated_at == changed.updated_at > conversation.updated_at
     await say(person, conversation, "Hello")
     assert (await reload(conversation)).title == "Whales"
-

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.fakes.engine_tokens import Continuation, FakeModel
 from tests.fakes.engine_wire import CompletionEvents, Counts, WholeCompletion, error_event
-from tests.fakes.http_server import LAST_CHUNK, Connection, chunk
+from tests.fakes.http_server import Connection, chunk
 
 # What a stream may do once it has sent `Faults.after` tokens.
 STREAM_FAULTS = {
@@ -255,7 +255,8 @@ class EngineLoop:
             connection.answer(200, run.events.body(run.counts()))
             return
         connection.transport.write(data + run.events.end(run.counts()))
-        connection.finished()
+        connection.on_lost = None
+        asyncio.get_running_loop().call_soon(connection.end_chunks)  # by itself, as uvicorn sends it
 
     def _abort(self, run: Run) -> None:
         """The client went away: the sequence is aborted, as vLLM does."""
@@ -299,5 +300,6 @@ class EngineLoop:
             transport.write(run.events.tokens("", [], None, run.counts(extra=1)))
         elif data:
             transport.write(chunk(data))
-        transport.write(chunk(b"data: [DONE]\n\n") + LAST_CHUNK if kind in ("error", "end") else LAST_CHUNK)
-        run.connection.finished()
+        if kind in ("error", "end"):
+            transport.write(chunk(b"data: [DONE]\n\n"))
+        run.connection.end_chunks()

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fakes.http_server import LAST_CHUNK, chunk
+from tests.fakes.http_server import chunk
 
 DONE = b"data: [DONE]\n\n"
 FINGERPRINT = "vllm-0.32.0-fake"
@@ -75,13 +75,13 @@ class CompletionEvents:
         )
 
     def end(self, counts: Counts) -> bytes:
-        """What comes after the last token, framed: usage, [DONE] and the end of the response."""
+        """What comes after the last token, framed: usage and [DONE]."""
         usage = b""
         if self._usage:
             details = {"prompt_tokens_details": {"cached_tokens": counts.cached}}
             last = {**self._common, "choices": [], "usage": {**counts.usage(), **details}}
             usage = chunk(b"data: " + dumps({**last, "system_fingerprint": FINGERPRINT}) + b"\n\n")
-        return usage + chunk(DONE) + LAST_CHUNK
+        return usage + chunk(DONE)
 
     def _framed(self, choice: bytes, counts: Counts) -> bytes:
         if not self._continuous:

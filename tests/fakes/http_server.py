@@ -99,6 +99,11 @@ class Connection(asyncio.Protocol):
             b"transfer-encoding: chunked\r\n\r\n"
         )
 
+    def end_chunks(self) -> None:
+        """The end of a stream."""
+        self.transport.write(b"0\r\n\r\n")
+        self.finished()
+
     def finished(self) -> None:
         """The response is written: keep the connection for the next request, or close it."""
         self._busy = False
@@ -112,6 +117,3 @@ class Connection(asyncio.Protocol):
 def chunk(data: bytes) -> bytes:
     """One frame of `transfer-encoding: chunked`."""
     return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-LAST_CHUNK = b"0\r\n\r\n"

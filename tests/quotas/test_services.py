@@ -250,10 +250,11 @@ def test_s24_the_ledger_is_append_only(db: None, change: str) -> None:
 
 
 def test_s24_the_ledger_outlives_the_account(db: None, person) -> None:
-    record(new_id(), Used(1, 0, 1), organization_id=person.organization.id, user_id=person.user.id)
+    organization_id = person.organization.id
+    record(new_id(), Used(1, 0, 1), organization_id=organization_id, user_id=person.user.id)
     person.organization.delete()
     person.user.delete()
-    assert LedgerEntry.objects.filter(organization_id=person.organization.id).count() == 1
+    assert LedgerEntry.objects.filter(organization_id=organization_id).count() == 1
 
 
 def test_subscribing_is_seen_at_once(db: None, make_person) -> None:

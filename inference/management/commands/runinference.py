@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from chatsite.redis import close_async_client
+from inference.replicas import close_session
 from inference.runner.process import Runner
 
 
@@ -25,4 +26,5 @@ async def _serve() -> None:
     try:
         await Runner().run(stop)
     finally:
+        await close_session()
         await close_async_client()

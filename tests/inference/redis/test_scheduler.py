@@ -58,7 +58,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.count = 0
 
     def queue(self, lane: str) -> list[UUID]:
-        waiting = [(r.order, request_id) for request_id, r in self.known.items() if r.state == "queued" and r.lane == lane]
+        waiting = [
+            (r.order, request_id) for request_id, r in self.known.items() if r.state == "queued" and r.lane == lane
+        ]
         return [request_id for _, request_id in sorted(waiting)]
 
     def taken(self, replica: UUID) -> int:

@@ -1,0 +1,167 @@
+"""What the platform adds to an engine: CPU per token and request, time to the first token, gaps. `make bench`.
+
+The engine alone and the platform in front of it, in turns (A B A B A B), in one run on one machine. Writes the raw
+figures to docs/benchmarks/streaming.json and a table to docs/benchmarks/streaming.md.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import subprocess
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+
+from benchmarks.client import Load, Target, quantile, run
+from benchmarks.house import MODEL, ROOT, House, house
+
+PROMPT = "Tell me about rivers."
+PROMPT_IDS = list(range(1000, 1040))
+SCENARIOS = (
+    # name, streams at once, requests, tokens each, tokens/s of each stream (0: full speed)
+    ("one at a time", 1, 40, 20, 0),
+    ("64 at 30 tokens/s", 64, 128, 150, 30),
+    ("64 at full speed", 64, 256, 200, 0),
+)
+
+
+def engine_target(here: House, tokens: int) -> Target:
+    body = {
+        "model": MODEL,
+        "prompt": PROMPT_IDS,
+        "stream": True,
+        "max_tokens": tokens,
+        "return_token_ids": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
+    return Target("127.0.0.1", here.engine_port, "/v1/completions", body, b'"text":"', (b"[DONE]",))
+
+
+def site_target(here: House, conversation: str, tokens: int) -> Target:
+    body = {"content": PROMPT, "max_tokens": tokens}
+    path = f"/v1/conversations/{conversation}/messages"
+    return Target("127.0.0.1", here.port, path, body, b'"text":"', (b'"done"', b'"error"'), here.key)
+
+
+def measure(here: House, streams: int, requests: int, tokens: int, *, direct: bool) -> dict[str, Any]:
+    if direct:
+        targets = [engine_target(here, tokens)] * requests
+    else:
+        ids = [here.call("POST", "/v1/conversations", {"model": MODEL})["id"] for _ in range(requests)]
+        targets = [site_target(here, conversation, tokens) for conversation in ids]
+    before = here.cpu()
+    load = asyncio.run(run(targets, streams))
+    time.sleep(1.5)  # what is saved and released after the last token counts too
+    after = here.cpu()
+    return figures(load, {name: after[name] - before[name] for name in after}, direct)
+
+
+def figures(load: Load, cpu: dict[str, float], direct: bool) -> dict[str, Any]:
+    events = sum(stream.events for stream in load.streams)
+    gaps = [stream.gap for stream in load.streams]
+    result: dict[str, Any] = {
+        "what": "engine" if direct else "platform",
+        "statuses": load.statuses,
+        "tokens": load.tokens,
+        "wall_s": round(load.wall, 3),
+        "tokens_per_s": round(load.tokens / load.wall),
+        "tokens_per_event": round(load.tokens / max(1, events), 2),
+        "ttft_ms_p50": round(load.first(0.5) * 1000, 2),
+        "ttft_ms_p95": round(load.first(0.95) * 1000, 2),
+        "gap_ms_p50": round(quantile(gaps, 0.5) * 1000, 1),
+        "gap_ms_max": round(max(gaps) * 1000, 1),
+    }
+    if not direct:
+        total = sum(cpu.values())
+        result |= {f"{name}_cpu_s": round(seconds, 3) for name, seconds in cpu.items()}
+        result["cpu_us_per_token"] = round(total / max(1, load.tokens) * 1e6, 1)
+        result["cpu_ms_per_request"] = round(total / len(load.streams) * 1000, 2)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--server", default="daphne", choices=["daphne", "uvicorn"])
+    parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    parser.add_argument("--no-write", action="store_true")
+    args = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    with house({"ASGI_SERVER": args.server}) as here:
+        warm_up(here)
+        for name, streams, requests, tokens, rate in SCENARIOS:
+            if args.only not in name:
+                continue
+            here.call("POST", "/fake/options", {"tokens_per_second": rate}, engine=True)
+            for pair in range(args.pairs):
+                for direct in (True, False):
+                    result = measure(here, streams, requests, tokens, direct=direct)
+                    runs.append({"scenario": name, "pair": pair, **result})
+                    print(json.dumps(runs[-1]), flush=True)
+    report = {"machine": machine(), "commit": commit(), "server": args.server, "at": now(), "runs": runs}
+    if not args.no_write:
+        folder = ROOT / "docs" / "benchmarks"
+        (folder / "streaming.json").write_text(json.dumps(report, indent=1) + "\n")
+        (folder / "streaming.md").write_text(table(report))
+    print(table(report))
+
+
+def warm_up(here: House) -> None:
+    """Tokenizers are loaded, connections open, prompts seen."""
+    measure(here, 8, 16, 20, direct=False)
+    measure(here, 8, 16, 20, direct=True)
+
+
+def table(report: dict[str, Any]) -> str:
+    """Medians over the pairs; time added is platform minus engine of the same pair."""
+    lines = [
+        "# Streaming: what the platform adds to an engine",
+        "",
+        f"{report['machine']}; commit `{report['commit']}`; {report['server']}; {report['at']}.",
+        "Made by `make bench`; the raw figures are in streaming.json. The engine is the fake one of the tests, without",
+        "think time; medians of the pairs.",
+        "",
+        "| | CPU us/token (web + runner) | CPU ms/request | tokens/event | TTFT added p50, p95 (ms) |"
+        " largest gap (ms) | largest gap of the engine alone (ms) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(each["scenario"] for each in report["runs"]):
+        ours, alone = (
+            [each for each in report["runs"] if (each["scenario"], each["what"]) == (name, what)]
+            for what in ("platform", "engine")
+        )
+        added = [
+            (us["ttft_ms_p50"] - them["ttft_ms_p50"], us["ttft_ms_p95"] - them["ttft_ms_p95"])
+            for us, them in zip(ours, alone, strict=True)
+        ]
+        lines.append(
+            f"| {name} | {median(ours, 'cpu_us_per_token')} | {median(ours, 'cpu_ms_per_request')} |"
+            f" {median(ours, 'tokens_per_event')} |"
+            f" {quantile([a for a, _ in added], 0.5):.1f}, {quantile([b for _, b in added], 0.5):.1f} |"
+            f" {median(ours, 'gap_ms_max')} | {median(alone, 'gap_ms_max')} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def median(runs: list[dict[str, Any]], key: str) -> float:
+    return float(quantile([each[key] for each in runs], 0.5))
+
+
+def machine() -> str:
+    return f"{psutil.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+
+
+def commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+if __name__ == "__main__":
+    main()
