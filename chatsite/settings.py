@@ -161,6 +161,7 @@ MAX_ATTEMPTS = 3
 FAILOVER_WAIT_SECONDS = env.float(
     "FAILOVER_WAIT_SECONDS", 10.0
 )  # a reply that was cut waits so long for another replica
+CHAT_TEMPERATURE = env.float("CHAT_TEMPERATURE", 0.7)  # an engine's usual default of 1.0 makes small models ramble
 QUEUE_TIMEOUT_SECONDS = {"enterprise": 30.0, "paid": 30.0, "free": 60.0, "batch": 86400.0}
 REPLICA_SLOTS = env.int(
     "REPLICA_SLOTS", 128

@@ -23,7 +23,6 @@ from inference.services import OpenedRequest
 from quotas import services as quota_services
 from quotas.services import Remaining
 
-TEMPERATURE = 0.7  # of a chat: the engine's default of 1.0 makes small models ramble
 ONE_RUNNING = "one_running_reply_per_conversation"
 
 
@@ -89,7 +88,7 @@ async def _accept(offer: Offer) -> Accepted:
 def _write(offer: Offer) -> OpenedRequest:
     """All rows, in one transaction."""
     prompt, organization_id = offer.fitted, offer.principal.organization_id
-    sampling = Sampling(max_tokens=prompt.max_tokens, temperature=TEMPERATURE)
+    sampling = Sampling(max_tokens=prompt.max_tokens, temperature=settings.CHAT_TEMPERATURE)
     prepared = Prepared(offer.draft.model.name, prompt.token_ids, sampling, cache_salt(organization_id))
     try:
         with transaction.atomic():

@@ -22,7 +22,7 @@ from chatsite.error_responses import CLOSE_TOO_SLOW, close_code, convert
 from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, TooLarge
 from chatsite.ids import parse_id
 from conversations import frames, notices, services
-from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
+from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow, end_tasks
 from conversations.live import LivePage, Place
 from inference.protocol import Cursor
 
@@ -80,9 +80,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         try:
             await super().__call__(scope, receive, send)
         finally:  # whether the page left or the server stops
-            for task in list(self.tasks):
-                task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
+            await end_tasks(self.tasks)
 
     async def connect(self) -> None:
         if not same_origin(self.scope):

@@ -125,7 +125,7 @@ def write_messages(conversation: Conversation, messages: Sequence[Message]) -> N
     Message.objects.bulk_create(messages)
 
 
-def reopen_reply(message: Message, content: str, request_id: UUID, left_out: int) -> None:
+def reopen_reply(message: Message, request_id: UUID, left_out: int) -> None:
     """Lets `message`, as it was read, wait for more. Raises ReplyRunning when it has changed meanwhile."""
     _touch(message.conversation, active_leaf_id=message.id)
     rows = Message.objects.filter(id=message.id, request_id=message.request_id)
@@ -133,7 +133,6 @@ def reopen_reply(message: Message, content: str, request_id: UUID, left_out: int
         rows,
         message.status,
         MessageStatus.PENDING,
-        content=content,
         request_id=request_id,
         left_out=left_out,
         finish_reason="",
@@ -159,11 +158,6 @@ def continuable(message: Message) -> bool:
     if message.status == MessageStatus.COMPLETE:
         return message.finish_reason == "length"
     return message.status in (MessageStatus.STOPPED, MessageStatus.FAILED)
-
-
-def joinable(content: str) -> str:
-    """A reply's text without the marks of a character that its last tokens left open: the next tokens complete it."""
-    return content.rstrip("\N{REPLACEMENT CHARACTER}")
 
 
 def title_from(content: str) -> str:

@@ -15,6 +15,7 @@ from chatsite.database import run_db
 from chatsite.ids import public_id
 from conversations import frames, selectors
 from conversations.articles import NOT_STARTED, Article, Branch, Group, load_article, load_branch, load_groups, title_of
+from conversations.flow import end_tasks
 from conversations.follow import Done, Failed, Queued, ReplyEvent, Retrying, Started, Token, follow_from, open_reply
 from inference.protocol import Cursor
 
@@ -119,8 +120,7 @@ class LivePage:
     async def _unfollow(self) -> None:
         task, self._following = self._following, None
         if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+            await end_tasks([task])
 
     async def _relay(self, article: Article, cursor: Cursor) -> None:
         """Passes a running reply on until it ends."""

@@ -63,7 +63,8 @@ class Message(models.Model):
     status = models.CharField(max_length=16, choices=MessageStatus.choices, default=MessageStatus.COMPLETE)
     finish_reason = models.CharField(max_length=16, blank=True)
     model = models.ForeignKey(Model, null=True, on_delete=models.PROTECT, related_name="+")
-    token_ids = models.BinaryField(default=b"")  # a reply's own ids, so that Continue joins exactly; packed as in Partial
+    # A reply's own ids, so that Continue joins exactly; packed as in Partial.
+    token_ids = models.BinaryField(default=b"")
     tokens = models.PositiveIntegerField(default=0)  # of the content, to fit the context
     usage_input = models.PositiveIntegerField(default=0)
     usage_cached = models.PositiveIntegerField(default=0)

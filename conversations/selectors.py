@@ -219,7 +219,7 @@ def _page(found: list[T], limit: int, cursor_of: Callable[[T], str]) -> Page[T]:
 
 
 def _moment(row: Conversation) -> str:
-    return f"{row.updated_at.isoformat()}_{row.id}"
+    return f"{row.updated_at.isoformat().replace('+00:00', 'Z')}_{row.id}"  # a plus sign would be a space in a query
 
 
 def _parse_moment(cursor: str) -> tuple[datetime, UUID]:

@@ -21,7 +21,6 @@ from conversations.context import Entry
 from conversations.drafts import (
     Branch,
     Remember,
-    joinable,
     load_continue,
     load_regenerate,
     load_send,
@@ -169,10 +168,9 @@ async def continue_reply(
     draft, message = await run_db(load_continue, principal, message_id)
     ids = unpack_ids(message.token_ids)
     fitted = await fit(draft.model, draft.system, draft.rows, prefix_ids=ids, max_tokens=max_tokens)
-    content = joinable(message.content)
-    base = Cursor(message.request_id or message.id, len(ids), len(content))
+    base = Cursor(message.request_id or message.id, len(ids), len(message.content))
     request_id = new_id()
-    write = partial(reopen_reply, message, content, request_id, fitted.left_out)
+    write = partial(reopen_reply, message, request_id, fitted.left_out)
     reply = new_reply(draft, draft.rows[-1].id, message.id, request_id, fitted.left_out)
     return await accept(Offer(principal, draft, fitted, reply, write, base, remember))
 

@@ -230,7 +230,7 @@ class Stream:
         )
 
     def _take(self, delta: Delta) -> None:
-        if delta.cached_tokens is not None and self.attempt == 1:
+        if delta.cached_tokens is not None:  # the engine tells it last; of a reply that was cut it is not known
             self.cached = delta.cached_tokens
         if delta.token_ids or delta.text:
             first = self.first_token_at is None

@@ -38,7 +38,7 @@ from inference.protocol import (
     Usage,
 )
 
-TEXT = "Once upon a time there lived 🐋 a whale – and it sang.\n" * 3
+TEXT = "Once upon a time there lived 🐋 a whale \N{EM DASH} and it sang.\n" * 3
 REQUEST, MESSAGE, USER = new_id(), new_id(), new_id()
 
 
@@ -180,7 +180,7 @@ HAPPENINGS = st.lists(
 def test_s1_any_cursor_and_any_fault_give_each_character_once(
     happenings: list[tuple[str, int]], before: int, seen: float, lie: int
 ) -> None:
-    """`before`: how far the reply is when the reader comes; `seen`: what part of that it has; `lie`: a wrong token count."""
+    """`before`: how far the reply is when the reader comes; `seen`: the part that it has; `lie`: in its tokens."""
     world = World(happenings)
     reached = 0
     for _ in range(before):
@@ -315,6 +315,12 @@ def test_a_reader_who_slept_through_a_continuation_is_led_into_it() -> None:
         Started(MESSAGE, USER, Cursor(later.request_id, 7, 7)),
         Token(" three", Cursor(later.request_id, 13, 13)),
     ]
+
+
+def test_the_log_is_read_from_where_the_stored_text_ends() -> None:
+    reader = Reader(reply("streaming", "One"), cursor(1))
+    assert reader.stored(reply("streaming", "One")) == [Token("ne", cursor(3))]
+    assert reader.entry == "3-0"
 
 
 def test_retrying_is_told_where_it_happens() -> None:

@@ -390,14 +390,6 @@ async def test_s15_continue_joins_text_and_tokens_exactly(
     assert usage == Usage(len(first), 0, 3)  # the prompt once, each token of the text once
 
 
-async def test_s15_a_character_that_was_left_open_is_not_doubled(person: Person, conversation: Conversation) -> None:
-    stopped = await say(person, conversation, "Hello", "A whale: \ufffd", status="cancelled", reason="cancelled")
-    accepted = await services.continue_reply(person.principal, stopped.id)
-    request = await run_db(Request.objects.get, id=accepted.request_id)
-    assert request.base_chars == len("A whale: ")
-    assert (await ended(stopped.id, "\N{WHALE}!")).content == "A whale: \N{WHALE}!"
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "allowed"),
     [

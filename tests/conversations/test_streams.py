@@ -14,7 +14,7 @@ from conversations.models import Conversation, Message
 from inference.models import Model, Request
 from inference.redis import keys
 from tests.conftest import Person
-from tests.conversations.callers import Caller, Event, conv, end_reply, ended, events_of, msg, text_of, uuid_of
+from tests.conversations.callers import Caller, Event, conv, ended, events_of, msg, text_of, uuid_of
 from tests.conversations.conftest import House
 from tests.fakes.engine import FakeEngine
 from tests.waiting import wait_until
@@ -169,7 +169,7 @@ async def test_s1_resume_from_every_event_gives_the_rest_exactly(house: House, c
     for number, rest in enumerate(resumed):
         assert text_of(seen[: number + 1]) + text_of(rest) == text
         assert rest[-1] == whole[-1]
-        assert all(event.type != "started" or number == -1 for event in rest if number > 0)
+        assert all(event.type != "started" for event in rest)
     for event in whole[:-1]:  # the same once it has ended
         after = events_of((await caller.call("GET", f"/v1/messages/{message_id}/stream?after={event.id}")).body)
         position = whole.index(event) + 1
@@ -317,14 +317,14 @@ async def test_s15_prefix_and_continuation_are_exactly_one_text(
         await wait_until(lambda: len(events_of(sent.received.body)) > 6)
         message_id = sent.received.headers["x-message-id"]
         stopped = await caller.call("POST", f"/v1/messages/{message_id}/stop")
-    kept = stopped.json()["content"].rstrip("\ufffd")
+    kept = stopped.json()["content"]
     going_on = await caller.call("POST", f"/v1/messages/{message_id}/continue", {"max_tokens": 25})
     events = events_of(going_on.body)
     reply = await get(message_id)
     prompt = engine.calls[0].prompt_ids
     ids, text = house.expected(reply.tokens, prompt, emoji)
     assert list(memoryview(bytes(reply.token_ids)).cast("I")) == ids
-    assert reply.content.rstrip("\ufffd") == text.rstrip("\ufffd")
+    assert reply.content == text.rstrip("\ufffd")  # a half character at the cut is not shown
     assert kept + text_of(events) == reply.content
     assert events[0].type == "started"
     assert events[-1].data["usage"]["output"] == reply.tokens
@@ -407,8 +407,7 @@ async def test_a_refused_call_may_be_repeated_with_its_key(caller: Caller, path:
     await ended(uuid_of(message_id))
     async with caller.open("POST", path, body, idempotency_key="k") as sent:
         reply = await _running_reply()
-        end_reply_later = run_db(lambda: end_reply(reply.id))
-        await end_reply_later
+        await ended(reply.id)
         await _close_log(reply)
         assert (await sent.answer()).status == 200
 

@@ -24,10 +24,16 @@ from inference.vllm import (
 )
 from tests.fakes.engine import FakeEngine, Options
 from tests.fakes.engine_tokens import bundled_model
+from tests.fakes.http_server import chunk as http_chunk
 from tests.waiting import wait_until
 
 MODEL = "smollm2-135m"
 PROMPT = [1, 4093, 198, 28120, 2, 198]
+
+FINISHED = (
+    b'data: {"choices":[{"index":0,"text":"a","token_ids":[7],"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":6,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
+)
 
 
 @pytest_asyncio.fixture
@@ -149,6 +155,26 @@ class TestStream:
         for _ in range(5):
             await collect(engine, call(5))
         assert len(fake._connections) == 1
+
+    async def test_its_connection_is_used_again_when_the_response_ends_late(self, session: ClientSession) -> None:
+        connections = 0
+
+        async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            with contextlib.suppress(asyncio.IncompleteReadError):  # the client has gone
+                while await reader.readuntil(b"}}"):
+                    writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + http_chunk(FINISHED))
+                    await asyncio.sleep(0.02)
+                    writer.write(b"0\r\n\r\n")
+
+        server = await asyncio.start_server(late, "127.0.0.1", 0)
+        engine = Engine(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", session)
+        for _ in range(3):
+            deltas, error = await collect(engine, call(5))
+            assert (ids_of(deltas), error) == ([7], None)
+        assert connections == 1
+        server.close()
 
     async def test_many_at_once(self, engine: Engine, fake: FakeEngine) -> None:
         results = await asyncio.gather(*(collect(engine, call(50, prompt_ids=[*PROMPT, n])) for n in range(150)))
