@@ -1,5 +1,6 @@
 """The native API's plain routes. What streams, or waits, is in `streams`."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
@@ -113,8 +114,7 @@ class HistoryView(ApiView):
         conversation = selectors.get_conversation(self.principal, read_id("conv", id))
         listing = selectors.tree if request.GET.get("all") == "1" else selectors.active_branch
         page = listing(conversation, request.GET.get("cursor"), page_size(request))
-        selectors.with_current_text(page.data)
-        return Response(message_page(page))
+        return Response(message_page(replace(page, data=selectors.with_current_text(page.data))))
 
 
 class MessageView(ApiView):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 from uuid import UUID
 
+from redis.exceptions import RedisError
+
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from conversations import selectors
@@ -124,6 +126,8 @@ async def follow_from(reply: Reply, cursor: Cursor | None = None) -> AsyncGenera
                     return
         for event in reader.stored(await _reread(reader)):
             yield event
+        if not reader.ended:
+            await asyncio.sleep(GAP_POLL_SECONDS)
 
 
 async def _log(reader: "Reader") -> AsyncGenerator[LogEvent | QueuePlace, None]:
@@ -140,8 +144,15 @@ async def _log(reader: "Reader") -> AsyncGenerator[LogEvent | QueuePlace, None]:
             silent += 1
             if silent >= SILENT_SECONDS:
                 return
-            if not reader.started and (place := await inference_selectors.queue_place(reader.request_id)):
+            if not reader.started and (place := await _place(reader.request_id)):
                 yield place
+
+
+async def _place(request_id: UUID) -> QueuePlace | None:
+    try:
+        return await inference_selectors.queue_place(request_id)
+    except (RedisError, OSError):
+        return None  # the reply goes on without Redis, and so does its reader: the row will tell
 
 
 async def _reread(reader: "Reader") -> Reply | None:

@@ -95,24 +95,26 @@ def get_message(principal: Principal, message_id: UUID) -> Message:
     return message
 
 
-def with_current_text(messages: Sequence[Message]) -> Sequence[Message]:
-    """The same messages; the content of a running one is all that is saved of it. Read them again before saving."""
-    for message in messages:
-        if message.status in RUNNING and message.request_id:
-            message.content += inference_selectors.partial_text(message.request_id).text
-    return messages
-
-
 def read_message(principal: Principal, message_id: UUID) -> Message:
     """The message as callers see it: a running one has all the text that is saved. Raises NotFound."""
-    while True:
-        message = get_message(principal, message_id)
-        if message.status not in RUNNING:
+    return with_current_text([get_message(principal, message_id)])[0]
+
+
+def with_current_text(messages: Sequence[Message]) -> list[Message]:
+    """The same messages; the content of a running one is all that is saved of it. Not to be saved again."""
+    return [_with_saved_text(message) if message.status in RUNNING else message for message in messages]
+
+
+def _with_saved_text(message: Message) -> Message:
+    """Saved pieces vanish when a reply ends: unless it still runs after they were read, its row has the text."""
+    while message.status in RUNNING and message.request_id:
+        saved = inference_selectors.partial_text(message.request_id).text
+        now = Message.objects.filter(id=message.id).first()
+        if now is None or (now.status in RUNNING and now.request_id == message.request_id):
+            message.content += saved
             return message
-        with_current_text([message])
-        # Saved pieces vanish when a reply ends: unless it still runs, what was just read may lack them.
-        if Message.objects.filter(id=message_id, request_id=message.request_id, status__in=RUNNING).exists():
-            return message
+        message = now
+    return message
 
 
 def active_branch(conversation: Conversation, cursor: str | None = None, limit: int = PAGE_SIZE) -> Page[Message]:

@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import wraps
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter
 from msgspec import UNSET, UnsetType
 
@@ -29,6 +30,7 @@ from conversations.selectors import Reply
 from conversations.serializers import MessageSerializer, ModelList, NewMessage, NewReply, NewVersion, message_data
 from conversations.sse import sse_events
 from inference import selectors as inference_selectors
+from inference import services as inference_services
 from inference.protocol import Cursor
 from quotas import selectors as quota_selectors
 
@@ -152,13 +154,14 @@ async def stop_message(request: RawRequest) -> Answer:
     message_id = _id(request, "msg")
     key = request.headers.get("idempotency-key")
     route = f"POST {request.scope['path']}"
-    if key is not None:  # the effect is idempotent by itself: a repeat may as well do it again
+    if key is not None:  # stopping is idempotent by itself: a repeat stops again, and tells what is so now
         await idempotency.begin(request.principal, route, key, request.body)
-    stopped = await services.stop(request.principal, message_id)
-    answer = JsonAnswer(200 if stopped.settled else 202, message_data(stopped.message))
-    if key is not None:
-        await idempotency.finish(request.principal, route, key, answer.status, None)
-    return answer
+    try:
+        stopped = await services.stop(request.principal, message_id)
+    finally:
+        if key is not None:
+            await idempotency.abandon(request.principal, route, key)
+    return JsonAnswer(200 if stopped.settled else 202, message_data(stopped.message))
 
 
 @limited
@@ -223,9 +226,25 @@ async def _deliver(
 ) -> Answer:
     headers = {**headers, "X-Message-Id": public_id("msg", reply.message_id)}
     if stream:
-        return StreamAnswer(sse_events(reply, base), headers)
+        chunks = sse_events(reply, base)
+        if settings.CANCEL_ON_DISCONNECT:
+            chunks = _while_connected(request, reply, chunks)
+        return StreamAnswer(chunks, headers)
     message = await _whole(request, reply, base)
     return JsonAnswer(202 if message.status in selectors.RUNNING else 200, message_data(message), headers)
+
+
+async def _while_connected(
+    request: RawRequest, reply: Reply, chunks: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """The chunks; a caller that goes away stops the reply."""
+    try:
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
+    finally:
+        if request.disconnected.is_set():
+            await inference_services.cancel(reply.request_id)
 
 
 async def _whole(request: RawRequest, reply: Reply, base: Cursor | None) -> Message:
@@ -234,6 +253,8 @@ async def _whole(request: RawRequest, reply: Reply, base: Cursor | None) -> Mess
     gone = asyncio.create_task(request.disconnected.wait())
     try:
         await asyncio.wait([waiting, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done() and settings.CANCEL_ON_DISCONNECT:
+            await inference_services.cancel(reply.request_id)
     finally:
         waiting.cancel()
         gone.cancel()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from chatsite.caching import ShortCache
 from chatsite.database import run_db
 from chatsite.redis import async_client
 from inference.errors import ModelNotAllowed, UnknownModel
@@ -13,6 +14,8 @@ from inference.redis.scheduler import Scheduler
 from inference.replicas import published_states
 from inference.routing import ReplicaState
 from inference.settlement import join_text
+
+known_models: ShortCache[str, Model] = ShortCache(5.0)  # a changed models.toml is seen everywhere after this long
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,14 @@ class PartialText:
 
 
 def get_model(name: str) -> Model:
-    """Raises UnknownModel."""
+    """Up to 5 s old. Raises UnknownModel."""
+    known = known_models.get(name)
+    if known is not None:
+        return known
     model = Model.objects.filter(name=name, enabled=True).first()
     if model is None:
         raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
+    known_models.put(name, model)
     return model
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
@@ -39,18 +38,14 @@ class Text:
     text: str
 
 
-def settle_claimed(
-    request_id: UUID, claim: UUID, ending: Ending, produced: Text, cached: int, first_token_at: datetime | None
-) -> Request | None:
-    """By the runner that holds the claim. None when it holds it no more, or somebody else settled."""
+def settle_claimed(request: Request, ending: Ending, produced: Text, cached: int) -> bool:
+    """By the runner that holds the claim; `request` as it was when it took it.
+
+    False when it holds it no more, or somebody else settled.
+    """
     with transaction.atomic():
-        request = Request.objects.select_related("model").filter(id=request_id).first()
-        if request is None or request.claim != claim:
-            return None
-        request.first_token_at = request.first_token_at or first_token_at
-        if not _finish(request, {"claim": claim}, ending, produced, cached):
-            return None
-        return request
+        usage = _finish(request, {"claim": request.claim}, ending, produced, cached)
+    return _noted(request, ending, usage)
 
 
 def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) -> Request | None:
@@ -65,9 +60,8 @@ def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) ->
         if not Request.TRANSITIONS.allows(request.status, ending.status):  # it ran before: expired is failed then
             ending = Ending(RequestStatus.FAILED, "", ending.error_code, ending.error_message)
         produced = saved_text(request.id, request.base_tokens, request.base_chars, logged)
-        if not _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens):
-            return None
-        return request
+        usage = _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens)
+    return request if _noted(request, ending, usage) else None
 
 
 def saved_text(request_id: UUID, base_tokens: int, base_chars: int, logged: LogContents | None) -> Text:
@@ -92,7 +86,7 @@ def join_text(rows: Iterable[Partial], base_tokens: int, base_chars: int, logged
     return Text(ids, text)
 
 
-def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> bool:
+def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> Usage | None:
     usage = Usage(request.prompt_tokens, min(cached, request.prompt_tokens), len(produced.token_ids))
     if not produced.token_ids:  # the user got nothing, so nothing is billed; the ledger has its row all the same
         usage = Usage(0, 0, 0)
@@ -109,9 +103,7 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
         finished_at=timezone.now(),
     )
     if not moved:
-        return False
-    request.status = ending.status
-    request.output_tokens = usage.output
+        return None
     record_usage(
         request_id=request.id,
         organization_id=request.organization_id,
@@ -138,4 +130,12 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
         )
     )
     Partial.objects.filter(request_id=request.id).delete()
+    return usage
+
+
+def _noted(request: Request, ending: Ending, usage: Usage | None) -> bool:
+    """Only after the commit: until then the row is as it was, and settling may be tried again."""
+    if usage is None:
+        return False
+    request.status, request.output_tokens = ending.status, usage.output
     return True

@@ -17,6 +17,7 @@ from chatsite.accounts import services as account_services
 from chatsite.accounts.models import ApiKey, Organization, User
 from chatsite.accounts.protocol import Principal
 from chatsite.redis import close_async_client, sync_client
+from inference import selectors as inference_selectors
 from quotas import selectors as quota_selectors
 from quotas.models import Plan
 from quotas.services import subscribe
@@ -61,6 +62,7 @@ def _fresh_caches() -> Iterator[None]:
     yield
     account_services.known_keys.clear()
     quota_selectors.known_plans.clear()
+    inference_selectors.known_models.clear()
 
 
 @pytest.fixture(autouse=True)

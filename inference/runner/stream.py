@@ -181,6 +181,7 @@ class Stream:
             self.interruption = Interruption.FENCED
             await release_if_over(self.id)
             return False
+        request.model = self.pool.model
         self.base_tokens, self.base_chars = request.base_tokens, request.base_chars
         self.request = request
         opening = events.open_call(self.id, self.claim, self.attempt, self.base_tokens, settings.PROMPT_TTL_SECONDS)
@@ -268,20 +269,20 @@ class Stream:
         # Fenced: whoever holds the request now does the rest. A row that is terminal is released by whoever settled it.
 
     async def _settle(self, ending: Ending) -> None:
-        if self.request is None:  # it never was ours
+        request = self.request
+        if request is None:  # it never was ours
             return
         await self.runner.flusher.flush([self])
         produced = Text(self.ids, self.text)
+        request.first_token_at = request.first_token_at or self.first_token_at
         while self.interruption is not Interruption.FENCED:
             try:
-                request = await run_db(
-                    settle_claimed, self.id, self.claim, ending, produced, self.cached, self.first_token_at
-                )
+                settled = await run_db(settle_claimed, request, ending, produced, self.cached)
             except (DatabaseError, InterfaceError) as error:
                 log.warning("settling waits for the database", error=str(error))
                 await asyncio.sleep(0.5)  # the lease is renewed meanwhile, so the text is safe here
                 continue
-            if request is not None:
+            if settled:
                 self.runner.released += await release([request])
             return
 

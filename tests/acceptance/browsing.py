@@ -17,6 +17,9 @@ FLAGS = [
     "--disable-sync",
 ]
 LAST_REPLY = "#thread .turn.assistant:last-child"
+# Of a hidden element, innerText gives what is not shown.
+SHOWN = """(reply) => [...document.querySelectorAll(`${reply} > .prose, ${reply} > .source`)]
+  .filter((part) => part.checkVisibility()).map((part) => part.innerText).join("").trim()"""
 
 
 @asynccontextmanager
@@ -36,7 +39,7 @@ class Visitor:
         self.site = site
         self.page = page
         self.complaints: list[str] = []
-        page.set_default_timeout(8_000)
+        page.set_default_timeout(15_000)  # a busy machine is no fault of the page
         page.on("console", self._listen)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
@@ -63,17 +66,12 @@ class Visitor:
 
     async def reply(self) -> str:
         """The last reply's text as it is shown, without the line below it."""
-        return await self.page.locator(f"{LAST_REPLY} > .prose, {LAST_REPLY} > .source").evaluate_all(
-            "parts => parts.map((part) => part.innerText).join('').trim()"
-        )
+        return str(await self.page.evaluate(f"() => ({SHOWN})({LAST_REPLY!r})"))
 
     async def reply_grows(self, beyond: int = 0) -> str:
         """Waits until the last reply, still running, has more than `beyond` characters."""
-        await self.page.wait_for_function(
-            "([selector, beyond]) => [...document.querySelectorAll(`${selector}[aria-busy=true] > *`)]"
-            ".map((part) => part.innerText).join('').trim().length > beyond",
-            arg=[LAST_REPLY, beyond],
-        )
+        running = f"{LAST_REPLY}[aria-busy=true]"
+        await self.page.wait_for_function(f"(beyond) => ({SHOWN})({running!r}).length > beyond", arg=beyond)
         return await self.reply()
 
     async def idle(self) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis.exceptions import RedisError
 
 from chatsite.ids import new_id
 from conversations import follow as module
@@ -254,6 +255,24 @@ async def test_a_reply_that_waits_tells_its_place_when_it_changes() -> None:
         events = [event async for event in follow_from(world.reply)]
     assert events[:2] == [Queued(MESSAGE, 2, 1.5, False), Queued(MESSAGE, 1, None, True)]
     assert isinstance(events[2], Started)
+
+
+async def test_a_reader_does_without_redis() -> None:
+    world = World([])
+
+    async def unreachable(_request_id: UUID) -> None:
+        raise RedisError
+
+    async def tail(_request_id: UUID, _after: str = "0-0") -> AsyncIterator[LogEvent | None]:
+        while True:
+            yield None
+
+    with (
+        in_world(world),
+        patch.object(module.events, "tail", tail),
+        patch.object(module.inference_selectors, "queue_place", unreachable),
+    ):
+        assert text_of([event async for event in follow_from(world.reply)]) == TEXT
 
 
 async def test_a_silent_log_sends_the_reader_to_the_row() -> None:

@@ -208,6 +208,21 @@ async def test_s1_a_closed_connection_does_not_end_a_reply(house: House, caller:
     assert engine.aborted == 0
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_closed_connection_ends_a_reply_where_that_is_set(
+    house: House, caller: Caller, path: str, settings: Any, stream: bool
+) -> None:
+    settings.CANCEL_ON_DISCONNECT = True
+    engine = await running(house, tokens_per_second=100)
+    async with caller.open("POST", path, {"content": "Hello", "max_tokens": 400, "stream": stream}) as sent:
+        await wait_until(lambda: engine.running == 1)
+        sent.hang_up()
+        await sent.answer()
+    stopped = await wait_until(lambda: run_db(lambda: Message.objects.filter(status="stopped").first()))
+    assert stopped.finish_reason == "cancelled"
+    await wait_until(lambda: engine.running == 0, within=1)
+
+
 async def _status(message_id: str, status: str) -> Message | None:
     message = await get(message_id)
     return message if message.status == status else None
@@ -281,8 +296,9 @@ async def test_s13_s14_stop_keeps_what_was_shown(house: House, caller: Caller, p
     reply = await get(message_id)
     [entry] = await house.ledger(reply)
     assert (entry.output, entry.outcome) == (reply.tokens, "cancelled")
-    again = await caller.call("POST", f"/v1/messages/{message_id}/stop")
-    assert (again.status, again.json()) == (200, message)
+    for _ in range(2):
+        again = await caller.call("POST", f"/v1/messages/{message_id}/stop", idempotency_key="s")
+        assert (again.status, again.json()) == (200, message)
 
 
 async def test_s11_stop_before_the_first_token(house: House, caller: Caller, path: str) -> None:

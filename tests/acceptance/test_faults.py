@@ -1,0 +1,163 @@
+"""Kill it: each process, killed or frozen, while replies stream; then messages, ledger, leases, texts are counted."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import pytest
+import redis
+
+from inference.redis import keys
+from tests.acceptance.installation import MODEL, MODEL_PATH, Installation, fake_engine, installation, models_toml
+from tests.fakes.engine_tokens import FakeModel
+from tests.waiting import wait_until_sync
+
+pytestmark = pytest.mark.long
+STREAMS, TOKENS = 8, 240
+RATE = 40  # tokens/s: a reply takes 6 s
+model = FakeModel(MODEL_PATH)
+
+
+@dataclass
+class Reader(threading.Thread):
+    """A client that reads a reply, and comes back with its cursor when the connection breaks."""
+
+    site: Installation
+    conversation: str
+    events: list[dict[str, Any]] = field(default_factory=list)
+    message: str = ""
+    cursor: str = ""
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    __hash__ = threading.Thread.__hash__
+
+    def run(self) -> None:
+        path = f"/v1/conversations/{self.conversation}/messages"
+        deadline = time.monotonic() + 60
+        body: Any = {"content": f"Say something about {self.conversation}.", "max_tokens": TOKENS}
+        method, key = "POST", path
+        while time.monotonic() < deadline and not self.done:
+            try:
+                for event in self.site.events(method, key, body, after=self.cursor):
+                    self.events.append(event)
+                    self.message = self.message or event.get("messageId", "")
+                    self.cursor = event["id"] or self.cursor
+            except OSError as error:
+                self.refused = str(error)
+            if self.message:
+                method, key, body = "GET", f"/v1/messages/{self.message}/stream", None
+            time.sleep(0.2)
+
+    @property
+    def done(self) -> bool:
+        return bool(self.events) and self.events[-1]["type"] in ("done", "error")
+
+    @property
+    def text(self) -> str:
+        return "".join(event["text"] for event in self.events if event["type"] == "token")
+
+
+def expected(site: Installation, message: str) -> str:
+    """What the engine says without interruption, from the prompt's ids."""
+    prompts = {tuple(call["prompt_ids"]): None for url in site.engines for call in _calls(url)}  # type: ignore[attr-defined]
+    [content] = site.query("SELECT content FROM conversations_message WHERE id = %s", message.removeprefix("msg_"))
+    for prompt in prompts:
+        text = model.vocabulary.text(model.vocabulary.expect(prompt, TOKENS))
+        if text == content[0]:
+            return text
+    return ""
+
+
+def _calls(url: str) -> list[dict[str, Any]]:
+    import json
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"{url}/fake/calls", timeout=5) as answer:
+            found: list[dict[str, Any]] = json.loads(answer.read())
+            return found
+    except OSError:
+        return []
+
+
+def victims(site: Installation, what: str, engine: int) -> list[psutil.Process]:
+    if what == "engine":
+        return [psutil.Process(engine)]
+    words = {
+        "web": "daphne",
+        "runner": "runinference",
+        "worker": "celery -A chatsite worker",
+        "valkey": "valkey-server",
+        "postgres": "postgres -D",
+    }
+    return site.find(words[what])[:1]
+
+
+CASES = [
+    ("web", signal.SIGKILL),
+    ("runner", signal.SIGKILL),
+    ("runner", signal.SIGSTOP),
+    ("worker", signal.SIGKILL),
+    ("valkey", signal.SIGKILL),
+    ("postgres", signal.SIGKILL),
+    ("engine", signal.SIGKILL),
+    ("engine", signal.SIGSTOP),
+]
+
+
+@pytest.mark.parametrize("moment", ["before the first token", "mid-reply"])
+@pytest.mark.parametrize(("what", "how"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_whatever_dies_every_reply_ends_and_is_counted_once(what: str, how: signal.Signals, moment: str) -> None:
+    first_token = 1.5 if moment == "before the first token" else 0.0
+    options = {"tokens_per_second": RATE, "first_token_seconds": first_token}
+    environment = {"IDLE_TOKEN_TIMEOUT_SECONDS": "4", "FIRST_TOKEN_TIMEOUT_SECONDS": "6"}
+    with (
+        fake_engine(**options) as (first, first_process),
+        fake_engine(**options) as (second, _),
+        installation(models_toml(first, second), environment) as site,
+    ):
+        site.engines = [first, second]  # type: ignore[attr-defined]
+        readers = [Reader(site, site.conversation()) for _ in range(STREAMS)]
+        for reader in readers:
+            reader.start()
+        wait_until_sync(lambda: all(r.message or r.refused for r in readers), 15)
+        if not first_token:
+            wait_until_sync(lambda: sum(len(r.text) > 30 for r in readers) == STREAMS, 15)
+        for victim in victims(site, what, first_process.pid):
+            victim.send_signal(how)
+            if how == signal.SIGSTOP:
+                threading.Timer(12, lambda pid=victim.pid: os.kill(pid, signal.SIGCONT)).start()
+        wait_until_sync(lambda: all(reader.done for reader in readers), 45, _state(readers))
+        _count(site, readers)
+
+
+def _state(readers: list[Reader]) -> str:
+    return "\n".join(f"{r.message} {r.events[-1:]} {r.refused}" for r in readers)
+
+
+def _count(site: Installation, readers: list[Reader]) -> None:
+    def released() -> bool:
+        return site.query("SELECT count(*) FROM inference_request WHERE released_at IS NULL") == [(0,)]
+
+    wait_until_sync(released, 20)
+    for reader in readers:
+        assert reader.events[-1]["type"] == "done", _state(readers)
+        assert reader.text == expected(site, reader.message), reader.message
+    rows = site.query("SELECT request_id, count(*), min(output) FROM quotas_ledgerentry GROUP BY request_id")
+    assert [(count, output) for _, count, output in rows] == [(1, TOKENS)] * STREAMS
+    statuses = site.query("SELECT status, count(*) FROM conversations_message WHERE role = 'assistant' GROUP BY status")
+    assert statuses == [("complete", STREAMS)]
+    assert site.query("SELECT count(*) FROM inference_partial") == [(0,)]
+    client = redis.Redis.from_url(site.redis_url())
+    prefix = keys.scheduler(MODEL)
+    assert client.zcard(f"{prefix}:lease") == 0
+    assert list(client.scan_iter(f"{prefix}:req:*")) == []
+    for key in client.scan_iter(f"{prefix}:rep:*"):
+        assert int(client.hget(key, "n") or 0) == 0
