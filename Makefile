@@ -26,8 +26,8 @@ bench: dev ## What a token and a request cost; ARGS go to the benchmark
 	$(PYTHON) -m benchmarks $(ARGS)
 
 fmt: dev
-	$(PYTHON) -m ruff check --fix $(SOURCES)
 	$(PYTHON) -m ruff format $(SOURCES)
+	$(PYTHON) -m ruff check --fix $(SOURCES)
 	$(PYTHON) -m djlint --reformat templates
 
 lock: dev ## Write deploy/locks and package-lock.json anew; UPGRADE=1 takes the newest versions

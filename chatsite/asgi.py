@@ -13,6 +13,4 @@ from chatsite.raw import RawRouter  # noqa: E402
 from conversations.routing import websocket_application  # noqa: E402
 from conversations.streams import ROUTES  # noqa: E402
 
-application = ProtocolTypeRouter(
-    {"http": RawRouter(ROUTES, django_application), "websocket": websocket_application}
-)
+application = ProtocolTypeRouter({"http": RawRouter(ROUTES, django_application), "websocket": websocket_application})

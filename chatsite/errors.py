@@ -28,7 +28,9 @@ class AppError(Exception):
     should_retry: bool | None = None  # False tells clients that a retry cannot help
     headers: Mapping[str, str] = {}  # what the answer carries besides, such as the state of a limit
 
-    def __init__(self, message: str | None = None, *, retry_after: float | None = None, param: str | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, retry_after: float | None = None, param: str | None = None
+    ) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         self.retry_after = retry_after  # seconds
         self.param = param  # the field that is wrong

@@ -67,8 +67,11 @@ class Article:
 
     @property
     def continuable(self) -> bool:
+        """Whether there is something to go on from, and a chance that it works."""
+        if not self.text:
+            return False
         if self.status == MessageStatus.FAILED:
-            return bool(self.text) and retryable(self.error_code)
+            return retryable(self.error_code)
         return self.status == MessageStatus.STOPPED or self.finish_reason == FinishReason.LENGTH
 
     @property

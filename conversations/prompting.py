@@ -14,8 +14,7 @@ from conversations.selectors import RUNNING, read_sql
 from inference import services as inference_services
 from inference.errors import ContextTooLong
 from inference.models import Model
-from inference.prompts import Turn
-from inference.protocol import Role
+from inference.protocol import Role, Turn
 
 NEAR_TEXTS = 40  # messages whose text comes with the branch; more is read only when it fits the context
 MAX_REFITS = 8  # an estimate that is too low by a turn's overhead each time would need so many

@@ -8,8 +8,7 @@ from conversations import prompting
 from conversations.models import Message, MessageStatus
 from conversations.selectors import RUNNING
 from inference.events import pack_ids, unpack_ids
-from inference.owners import PromptSource
-from inference.protocol import Outcome
+from inference.protocol import Outcome, PromptSource
 
 TOKEN_BYTES = 4  # of a packed id
 ENDINGS = {

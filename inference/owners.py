@@ -1,6 +1,5 @@
 """Whom a request belongs to: rooms above name themselves in settings.REQUEST_OWNERS; called in one transaction."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, cast
 from uuid import UUID
@@ -8,16 +7,7 @@ from uuid import UUID
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from inference.prompts import Turn
-from inference.protocol import Outcome
-
-
-@dataclass(frozen=True)
-class PromptSource:
-    """What a prompt is made of: the turns, then tokens of the reply that were there before (continue)."""
-
-    turns: list[Turn]
-    prefix_ids: list[int]
+from inference.protocol import Outcome, PromptSource
 
 
 class Owner(Protocol):

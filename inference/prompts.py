@@ -16,7 +16,6 @@ import json
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +23,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from inference.chat_template import ChatTemplate, PromptError, UnusableModel
 from inference.detokenizer import Detokenizer
-from inference.protocol import Role
+from inference.protocol import Turn
 
 _PRIVATE_USE = 0xF0000  # supplementary private use: 65,534 characters without case, width or meaning
 _BLANKS = "xo_-"  # what a spelling is blanked with: the first that is in no added token
@@ -43,14 +42,6 @@ class ControlTokenInText(PromptError):
     """The text spells a control token of the model in a way that cannot be told from a real one."""
 
     code = "control_token"
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One message of a conversation. `content` is what somebody wrote, never trusted."""
-
-    role: Role
-    content: str
 
 
 def clean_text(text: str) -> str:

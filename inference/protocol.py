@@ -24,6 +24,22 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What one speaker said. No content may pass for another's: see inference.prompts."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True)
+class PromptSource:
+    """What a prompt is made of: the turns, then tokens of the reply that were there before (continue)."""
+
+    turns: list[Turn]
+    prefix_ids: list[int]
+
+
+@dataclass(frozen=True)
 class Sampling:
     """How tokens are drawn. `max_tokens` counts what this request may add. None leaves it to the model's default."""
 

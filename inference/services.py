@@ -18,8 +18,7 @@ from inference import prompt_store, tokenization
 from inference.catalog import ModelSpec
 from inference.finishing import settle_unclaimed
 from inference.models import Lane, Model, Replica, Request
-from inference.prompts import Turn
-from inference.protocol import Prepared
+from inference.protocol import Prepared, Turn
 from inference.redis.scheduler import Scheduler
 from inference.settlement import CANCELLED
 

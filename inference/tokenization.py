@@ -10,7 +10,8 @@ from django.conf import settings
 from inference.detokenizer import Detokenizer
 from inference.errors import ControlToken, EngineUnavailable, ModelLoading
 from inference.models import Model
-from inference.prompts import ChatTokenizer, Turn, clean_text, contains_control_spelling
+from inference.prompts import ChatTokenizer, clean_text, contains_control_spelling
+from inference.protocol import Turn
 from inference.replicas import any_engine
 from inference.vllm import EngineError
 

@@ -15,14 +15,15 @@ FIRST_PORT = 8100
 LAST_PORT = 8999
 LOOPBACK = "127.0.0.1"
 # Unless the operator's environment says otherwise. Offline: weights come from the folder that models.toml names, and
-# nothing about their use is sent anywhere. vLLM's INFO is a hundred lines for one start.
+# nothing about their use is sent anywhere. vLLM's INFO is a hundred lines for one start; on a CPU its warnings only say
+# that it is no GPU.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_LOGGING_LEVEL": "WARNING",
     "PYTHONWARNINGS": "ignore",
 }
+CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}  # the first in GiB
 
 
 class NoFreePortError(RuntimeError):
@@ -82,7 +83,8 @@ def _command(model: ModelSpec, port: int, kind: str, index: int, gpus: int) -> C
     argv += ["--enable-prompt-tokens-details", "--disable-uvicorn-access-log", "--uvicorn-log-level=warning"]
     if kind == "cpu":
         argv += ["--dtype", "float32", "--enforce-eager"]  # bfloat16 prefills three times slower on most CPUs
-    env = {key: os.environ.get(key, value) for key, value in ENVIRONMENT.items()}
+    defaults = {**ENVIRONMENT, **(CPU_ENVIRONMENT if kind == "cpu" else {})}
+    env = {key: os.environ.get(key, value) for key, value in defaults.items()}
     if gpus > 1 and "CUDA_VISIBLE_DEVICES" not in os.environ and not _spans_gpus(model.engine.args):
         env["CUDA_VISIBLE_DEVICES"] = str(index % gpus)
     # Killed, vLLM would leave hundreds of megabytes of shared memory behind: it has a moment to stop in every case.

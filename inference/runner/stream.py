@@ -82,8 +82,8 @@ class Stream:
         """Closes the upstream call, which frees the sequence on the engine."""
         if self.interruption is None or why is Interruption.FENCED:
             self.interruption = why
-            if self._upstream is not None:
-                self._upstream.cancel()
+        if self._upstream is not None and not self._upstream.done():
+            self._upstream.cancel()  # again, when asked again: a client library may swallow one
 
     async def run(self, prompt: StoredPrompt | None) -> None:
         """From claim to settlement. Never raises: what went wrong ends in the request's state or gives it back."""
@@ -162,6 +162,8 @@ class Stream:
     async def _consume(self, deltas: EngineStream) -> None:
         async with contextlib.aclosing(deltas):
             async for delta in deltas:
+                if self.interruption is not None:
+                    return
                 self._take(delta)
 
     async def _set_decoder(self, prompt_ids: list[int]) -> None:

@@ -1,26 +1,40 @@
-// The message box: Enter sends, the text stays until the server has accepted it, and it grows where CSS cannot do that.
+// The message box: Enter sends, what was written stays until the server has accepted it, and nothing is sent twice.
 
 const text = () => document.getElementById("composer-text");
 const form = () => document.getElementById("composer");
-let sending = null; // what was sent and is not accepted yet
+const live = () => form().hasAttribute("hx-ws:send");
+let sending = null; // what was sent and is neither accepted nor refused yet
 
-const action = () => document.getElementById("composer-action");
-const replying = () => action()?.type === "button"; // it says Stop
+function obstacle() {
+  const replying = document.getElementById("composer-action")?.type === "button"; // it says Stop
+  if (sending !== null || replying || !text().value.trim()) return "";
+  if (live() && !document.getElementById("chat").hasAttribute("data-connected")) {
+    return "Not connected. Your message stays here; send it when the connection is back.";
+  }
+  return null;
+}
 
 document.addEventListener("keydown", (event) => {
   if (event.target !== text() || event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   if (matchMedia("(pointer: coarse)").matches) return; // a phone's Enter breaks the line
   event.preventDefault();
-  if (!replying() && sending === null && text().value.trim()) form().requestSubmit();
+  form().requestSubmit();
 });
 
+// Ahead of htmx, which listens on the form itself.
 document.addEventListener(
   "submit",
   (event) => {
-    if (event.target === form() && (sending !== null || replying() || !text().value.trim())) {
+    if (event.target !== form()) return;
+    const why = obstacle();
+    if (why !== null) {
       event.preventDefault();
       event.stopImmediatePropagation();
+      if (why) document.getElementById("notice").textContent = why;
+      return;
     }
+    sending = text().value;
+    form().setAttribute("aria-busy", "true");
   },
   true,
 );
@@ -35,14 +49,10 @@ function settle(accepted) {
   form().removeAttribute("aria-busy");
 }
 
-document.addEventListener("htmx:ws:after:message:outgoing", (event) => {
-  if (event.detail.message.values.type !== "send") return;
-  sending = event.detail.message.values.content;
-  form().setAttribute("aria-busy", "true");
-});
 document.addEventListener("chat:accepted", () => settle(true));
 document.addEventListener("chat:refused", () => settle(false));
 document.addEventListener("chat:closed", () => settle(false));
+document.addEventListener("htmx:finally:request", () => settle(false)); // a new chat: the page has a new box, or the reason
 
 function grow() {
   if (CSS.supports("field-sizing", "content") || !text()) return;

@@ -3,7 +3,7 @@
 
 const ACK_MS = 250;
 const SILENT_MS = 32_000; // the server sends a ping every 15 s
-const REPLACED = 4401, GONE = 4404, TOO_MANY = 4429, TOO_BIG = 1009;
+const SIGNED_OUT = 4401, GONE = 4404, TOO_MANY = 4429, TOO_BIG = 1009;
 
 let connection = null;
 let handled = 0; // frames of this connection
@@ -39,6 +39,7 @@ document.addEventListener("htmx:ws:after:connection", (event) => {
   heardAt = Date.now();
   connection.socket.send(JSON.stringify({ type: "hello", again, ...place() }));
   again = true;
+  holder().setAttribute("data-connected", "");
   say("");
 });
 
@@ -62,9 +63,10 @@ setInterval(() => {
 
 document.addEventListener("htmx:ws:close", (event) => {
   const { code, reason } = event.detail;
+  holder()?.removeAttribute("data-connected");
   if (reason === "removed") return; // this page went to another conversation, or connects anew
   emit("closed", { code });
-  if (code === REPLACED) location.reload(); // the server sends it to the sign-in page
+  if (code === SIGNED_OUT) location.reload(); // the server sends it to the sign-in page
   else if (code === GONE) say("This conversation is not here any more.");
   else if (code === TOO_MANY) say("Too many messages at once. Reload the page to go on.");
   else if (code === TOO_BIG) say("That message was too large to send.");

@@ -53,6 +53,7 @@ class Visitor:
         await self.page.get_by_label("Password").fill(self.site.password)
         await self.page.get_by_role("button", name="Sign in").click()
         await expect(self.page.get_by_label("Message")).to_be_visible()
+        await self.page.wait_for_load_state()  # the scripts too: before them, Enter breaks the line
 
     async def send(self, text: str) -> None:
         await self.page.get_by_label("Message").fill(text)

@@ -118,6 +118,17 @@ async def test_s8_a_dropped_connection_goes_on_where_it_was(visitor: Visitor) ->
     await expect(page.locator("#connection")).to_contain_text("reconnecting")
     await visitor.reply_grows(beyond=len(seen) + 60)
     await expect(page.locator("#connection")).to_be_hidden()
+
+    seen = await visitor.reply()
+    async with page.expect_websocket():  # one that has died without a word is replaced
+        await page.evaluate(
+            """() => {
+              const now = Date.now;
+              Date.now = () => now() + 60_000;
+              document.dispatchEvent(new Event("visibilitychange"));
+            }"""
+        )
+    await visitor.reply_grows(beyond=len(seen) + 20)
     await visitor.press("Stop")
     await visitor.idle()
     [[stored]] = visitor.site.execute(f"SELECT content FROM conversations_message WHERE id = ({NEWEST})")
@@ -187,8 +198,33 @@ async def test_on_a_phone_the_conversations_are_in_a_drawer(site: LiveSite, brow
         await expect(page.get_by_role("link", name="New chat")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("link", name="New chat")).to_be_hidden()
+        await page.get_by_label("Message").fill("word " * 30 + "w" * 300)
+        await visitor.press("Send")
+        await page.wait_for_url("**/c/conv_*")
+        await visitor.reply_grows()
+        await expect(page.get_by_role("button", name="Stop")).to_be_in_viewport(
+            ratio=1
+        )  # nothing is wider than the screen
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        await visitor.press("Stop")
+        await visitor.idle()
         assert visitor.complaints == []
+
+
+async def test_enter_pressed_twice_sends_once(visitor: Visitor) -> None:
+    page = visitor.page
+    before = len(visitor.site.execute("SELECT id FROM conversations_message"))
+    await page.get_by_label("Message").fill("Once only")
+    await page.evaluate("() => { for (let i = 0; i < 3; i += 1) document.getElementById('composer').requestSubmit(); }")
+    await page.wait_for_url("**/c/conv_*")
+    await visitor.press("Stop")
+    await visitor.idle()
+    await page.get_by_label("Message").fill("Once more")
+    await page.evaluate("() => { for (let i = 0; i < 3; i += 1) document.getElementById('composer').requestSubmit(); }")
+    await visitor.sees("Once more")
+    await visitor.press("Stop")
+    await visitor.idle()
+    assert len(visitor.site.execute("SELECT id FROM conversations_message")) == before + 4
 
 
 async def test_s36_a_screen_reader_hears_the_beginning_and_the_end_only(visitor: Visitor) -> None:

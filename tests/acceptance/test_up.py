@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,9 +32,9 @@ END_SECONDS = 10
 
 
 class RunningSite:
-    """One `manage.py up` with a state folder and a port of its own."""
+    """One `manage.py up` with a state folder and a port of its own; `launcher` starts it, as `make` does."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, launcher: Sequence[str] = ()) -> None:
         self.state = folder / "state"
         self.log = folder / "output.log"
         self.port = free_port()
@@ -44,7 +44,7 @@ class RunningSite:
         env.pop("CELERY_BROKER_URL", None)
         env |= {"CHATSITE_STATE": str(self.state), "CHATSITE_MODELS": str(models), "PORT": str(self.port)}
         with self.log.open("w") as output:
-            command = [sys.executable, "manage.py", "up", *options]
+            command = [*launcher, sys.executable, "manage.py", "up", *options]
             self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.STDOUT)
         self.family: set[int] = set()
 
@@ -88,67 +88,45 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("site")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RunningSite]]:
+    """Starts the site, each time with the same state."""
+    folder = tmp_path_factory.mktemp("site")
+    started: list[RunningSite] = []
+
+    def start_site(*options: str, launcher: Sequence[str] = ()) -> RunningSite:
+        started.append(RunningSite(folder, *options, launcher=launcher))
+        return started[-1]
+
+    yield start_site
+    for site in started:
+        if site.process.poll() is None:
+            site.end(signal.SIGTERM)
 
 
-@pytest.fixture
-def site(folder: Path) -> Iterator[RunningSite]:
-    running = RunningSite(folder).wait_until_up()
-    yield running
-    if running.process.poll() is None:
-        running.end(signal.SIGTERM)
-
-
-def test_it_comes_up_ends_and_comes_up_with_the_same_data(site: RunningSite, folder: Path) -> None:
-    assert site.status("/healthz") == 200
-    assert site.status("/readyz") == 503  # no engine answers
-    told = read_env(site.state / "demo.env")
-    assert told["CHATSITE_URL"] == f"http://127.0.0.1:{site.port}"
+def test_it_starts_ends_is_killed_and_loses_nothing(start: Callable[..., RunningSite]) -> None:
+    first = start().wait_until_up()
+    assert first.status("/healthz") == 200
+    assert first.status("/readyz") == 503  # no engine answers
+    told = read_env(first.state / "demo.env")
+    assert told["CHATSITE_URL"] == f"http://127.0.0.1:{first.port}"
     for secret in ("demo.env", "secret_key"):
-        assert stat.S_IMODE((site.state / secret).stat().st_mode) == 0o600
-    assert told["CHATSITE_PASSWORD"] not in site.log.read_text()
+        assert stat.S_IMODE((first.state / secret).stat().st_mode) == 0o600
+    assert told["CHATSITE_PASSWORD"] not in first.log.read_text()
+    os.kill(first.pid_of("daphne"), signal.SIGKILL)
+    wait_until_sync(lambda: "web      | ended with status 137" in first.log.read_text(), 20)
+    assert first.end(signal.SIGTERM) < END_SECONDS
+    assert first.process.returncode == 0
+    assert "up       | stopped" in first.log.read_text()
 
-    web = site.pid_of("daphne")
-    os.kill(web, signal.SIGKILL)
-    wait_until_sync(lambda: "web      | ended with status 137" in site.log.read_text(), 20)
+    second = start().wait_until_up()
+    assert read_env(second.state / "demo.env") == {**told, "CHATSITE_URL": f"http://127.0.0.1:{second.port}"}
+    log = second.log.read_text()
+    another = start()
+    assert another.process.wait(START_SECONDS) == 1
+    assert f"runs already, as process {second.process.pid}" in another.log.read_text(), log
+    assert len(second.family) > 10
+    assert second.end(signal.SIGKILL) < END_SECONDS
 
-    assert site.end(signal.SIGTERM) < END_SECONDS
-    assert site.process.returncode == 0
-    assert "up       | stopped" in site.log.read_text()
-
-    again = RunningSite(folder).wait_until_up()
-    assert read_env(again.state / "demo.env") == {**told, "CHATSITE_URL": f"http://127.0.0.1:{again.port}"}
-    assert again.end(signal.SIGINT) < END_SECONDS
-
-
-def test_a_killed_supervisor_leaves_no_orphan_and_the_next_start_works(site: RunningSite, folder: Path) -> None:
-    assert len(site.family) > 10
-    assert site.end(signal.SIGKILL) < END_SECONDS
-    again = RunningSite(folder).wait_until_up()
-    assert again.status("/healthz") == 200
-    second = RunningSite(folder)
-    assert second.process.wait(START_SECONDS) == 1
-    assert f"runs already, as process {again.process.pid}" in second.log.read_text()
-    again.end(signal.SIGTERM)
-
-
-def test_it_ends_with_the_make_that_started_it(folder: Path) -> None:
-    """SIGKILL to `make` itself: what it started notices that its parent is gone."""
-    marker = folder / "child"
-    code = f"""\
-import subprocess, sys
-from tests.acceptance.test_up import RunningSite
-from pathlib import Path
-site = RunningSite(Path({str(folder)!r}), "--follow-parent")
-Path({str(marker)!r}).write_text(str(site.process.pid))
-site.process.wait()
-"""
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
-    log = folder / "output.log"
-    wait_until_sync(lambda: log.exists() and "The site is up" in log.read_text(), START_SECONDS)
-    child = int(marker.read_text())
-    family = {child, *descendants(child)}
-    parent.kill()
-    parent.wait()
-    wait_until_sync(lambda: not any(map(alive, family)), END_SECONDS + 2)
+    third = start("--follow-parent", launcher=["sh", "-c", '"$@"; exit $?', "sh"]).wait_until_up()
+    assert third.status("/healthz") == 200
+    assert third.end(signal.SIGKILL) < END_SECONDS + 2  # it was the launcher that was killed

@@ -11,8 +11,7 @@ from conversations.models import Conversation, Message
 from conversations.prompting import Row, fit, load_branch, load_texts, system_text, turns_of
 from inference.errors import ContextTooLong
 from inference.models import Model
-from inference.prompts import Turn
-from inference.protocol import Role
+from inference.protocol import Role, Turn
 
 
 def chain(conversation: Conversation, count: int) -> list[Message]:

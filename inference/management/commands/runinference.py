@@ -4,6 +4,7 @@ import asyncio
 import signal
 from typing import Any
 
+import uvloop
 from django.core.management.base import BaseCommand
 
 from chatsite.redis import close_async_client
@@ -15,7 +16,8 @@ class Command(BaseCommand):
     help = "Takes requests from the queues and streams them from the engines, until SIGTERM or Ctrl-C."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        asyncio.run(_serve())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # a third less CPU for each token
+            runner.run(_serve())
 
 
 async def _serve() -> None:

@@ -1,0 +1,256 @@
+"""The page as it is served: to whom, with what, and nothing that could run."""
+
+import re
+from datetime import date
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.http import HttpResponse
+from django.test import AsyncClient
+
+from chatsite.accounts.models import User
+from chatsite.errors import RateLimited
+from chatsite.ids import public_id
+from conversations import views
+from conversations.articles import PAGE_SIZE, age_label
+from conversations.models import Conversation, Message
+from inference.selectors import ModelInfo
+from tests.conftest import Person
+from tests.conversations.pages import add_turn, in_database, make_conversation, make_model
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HTMX = {"HX-Request": "true"}
+HOSTILE = "<script>alert(1)</script>\"'"
+
+
+@pytest.fixture
+def conversation(person: Person) -> Conversation:
+    return make_conversation(person)
+
+
+async def client_of(user: User) -> AsyncClient:
+    client = AsyncClient()
+    await sync_to_async(client.force_login)(user)
+    return client
+
+
+async def page(user: User, address: str, **headers: str) -> HttpResponse:
+    return await (await client_of(user)).get(address, headers=headers)
+
+
+def address(conversation: Conversation) -> str:
+    return f"/c/{public_id('conv', conversation.id)}"
+
+
+async def test_a_visitor_is_sent_to_sign_in_and_back(conversation: Conversation) -> None:
+    answer = await AsyncClient().get(address(conversation))
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/accounts/login/?next={address(conversation)}"
+
+
+async def test_a_page_whose_session_ended_is_reloaded(conversation: Conversation) -> None:
+    answer = await AsyncClient().get("/models/tiny/state", headers=HTMX)
+    assert answer["HX-Refresh"] == "true"
+    assert answer.status_code == 401
+
+
+async def test_signing_in_and_out(person: Person) -> None:
+    client = AsyncClient()
+    form = {"username": person.user.email, "password": "wrong"}
+    assert "alert" in (await client.post("/accounts/login/", form)).content.decode()
+    answer = await client.post("/accounts/login/", form | {"password": "correct horse battery staple", "next": "/"})
+    assert answer["Location"] == "/"
+    assert (await client.get("/")).status_code == 200
+    assert (await client.get("/accounts/logout/")).status_code == 405
+    await client.post("/accounts/logout/")
+    assert (await client.get("/")).status_code == 302
+
+
+async def test_signing_in_leads_nowhere_else(person: Person) -> None:
+    form = {"username": person.user.email, "password": "correct horse battery staple", "next": "https://evil.example/"}
+    assert (await AsyncClient().post("/accounts/login/", form))["Location"] == "/"
+
+
+async def test_a_conversation_is_shown_with_its_messages(conversation: Conversation, person: Person) -> None:
+    await in_database(add_turn, conversation, HOSTILE, f"**bold** {HOSTILE}")
+    answer = await page(person.user, address(conversation))
+    html = answer.content.decode()
+    assert answer.status_code == 200
+    assert "<strong>bold</strong>" in html
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert f'hx-ws:connect="/ws/c/{public_id("conv", conversation.id)}/"' in html
+    assert 'aria-current="page"' in html
+
+
+async def test_s1_a_running_reply_is_shown_with_where_it_stands(conversation: Conversation, person: Person) -> None:
+    reply = await in_database(
+        add_turn, conversation, "q", "So far", status="streaming", finish_reason="", tokens=2, token_ids=b"\0" * 8
+    )
+    html = (await page(person.user, address(conversation))).content.decode()
+    assert f'data-cursor="{reply.request_id}.2.6"' in html
+    assert ">So far</div>" in html
+    assert ">Stop</button>" in html
+
+
+async def test_s34_the_page_has_no_inline_script_and_a_policy(conversation: Conversation, person: Person) -> None:
+    conversation.title = HOSTILE
+    await conversation.asave()
+    await in_database(add_turn, conversation, "q", "a", status="failed", error_message=HOSTILE)
+    answer = await page(person.user, address(conversation))
+    html = answer.content.decode()
+    assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\son\w+=|\sstyle=|javascript:", html)
+    policy = answer["Content-Security-Policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize("path", ["/c/conv_x", "/c/x", "/c/conv_018f3a3e-0000-7000-8000-000000000000", "/nowhere"])
+async def test_what_is_not_there_is_a_page_of_its_own(person: Person, path: str) -> None:
+    answer = await page(person.user, path)
+    assert answer.status_code == 404
+    assert "Go to your conversations" in answer.content.decode()
+
+
+async def test_s32_another_users_conversation_is_not_there(conversation: Conversation, stranger: Person) -> None:
+    await in_database(add_turn, conversation, "q", "secret")
+    for path in (address(conversation), f"{address(conversation)}/earlier"):
+        answer = await page(stranger.user, path)
+        assert answer.status_code == 404
+        assert "secret" not in answer.content.decode()
+
+
+async def test_s7_the_newest_page_is_shown_and_earlier_ones_later(conversation: Conversation, person: Person) -> None:
+    for number in range(PAGE_SIZE // 2 + 5):
+        await in_database(add_turn, conversation, f"question {number:02}", "a")
+    html = (await page(person.user, address(conversation))).content.decode()
+    assert "question 04" not in html
+    assert "question 05" in html
+    [more] = re.findall(r'hx-get="(/c/[^"]+/earlier\?cursor=msg_[^"]+)"', html)
+    earlier = (await page(person.user, more, **HTMX)).content.decode()
+    assert earlier.index("question 00") < earlier.index("question 04")
+    assert "question 05" not in earlier
+    assert "hx-get" not in earlier
+    assert (await page(person.user, f"{address(conversation)}/earlier?cursor=msg_x")).status_code == 400
+
+
+# A new chat
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was sent, through a stand-in for the service."""
+    contents: list[str] = []
+
+    async def send(principal: Any, conversation_id: Any, content: str) -> None:
+        contents.append(content)
+        found = await Conversation.objects.aget(id=conversation_id)
+        await in_database(add_turn, found, content, "", status="pending", finish_reason="")
+
+    monkeypatch.setattr(views.services, "send", send)
+    make_model()
+    return contents
+
+
+async def test_a_new_chat_begins_with_its_first_message(person: Person, sent: list[str]) -> None:
+    client = await client_of(person.user)
+    answer = await client.post("/", {"content": "Hi <b>"}, headers=HTMX)
+    html = answer.content.decode()
+    assert sent == ["Hi <b>"]
+    assert re.fullmatch(r"/c/conv_[0-9a-f-]{36}", answer["HX-Push-Url"])
+    assert f'hx-ws:connect="/ws{answer["HX-Push-Url"]}/"' in html
+    assert 'hx-target="#conversations"' in html
+    assert "Hi &lt;b&gt;" in html
+
+
+async def test_without_scripts_it_is_an_ordinary_form(person: Person, sent: list[str]) -> None:
+    client = await client_of(person.user)
+    answer = await client.post("/", {"content": "Hi", "model": "tiny"})
+    assert answer.status_code == 302
+    assert (await client.get(answer["Location"])).status_code == 200
+
+
+async def test_another_site_cannot_begin_one(person: Person, sent: list[str]) -> None:
+    client = AsyncClient(enforce_csrf_checks=True)
+    await sync_to_async(client.force_login)(person.user)
+    answer = await client.post("/", {"content": "Hi"}, headers={"origin": "https://evil.example"})
+    assert answer.status_code == 403
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("form", "status"),
+    [
+        ({}, 400),
+        ({"content": " \n"}, 400),
+        ({"content": "a\0b"}, 400),
+        ({"content": "x" * 300_000}, 413),
+        ({"content": "Hi", "model": "nonsense"}, 400),
+    ],
+    ids=["nothing", "blank", "NUL", "too long", "unknown model"],
+)
+async def test_what_cannot_be_sent_leaves_nothing_behind(
+    person: Person, sent: list[str], form: dict[str, str], status: int
+) -> None:
+    answer = await (await client_of(person.user)).post("/", form, headers=HTMX)
+    assert answer.status_code == status
+    assert 'class="detail"' in answer.content.decode()
+    assert sent == []
+    assert not await Conversation.objects.aexists()
+
+
+async def test_over_quota_says_when_to_try_again_and_leaves_nothing_behind(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*args: Any, **kwargs: Any) -> None:
+        raise RateLimited("1,000 tokens a minute are used up.", retry_after=19.2)
+
+    await in_database(make_model)
+    monkeypatch.setattr(views.services, "send", refuse)
+    answer = await (await client_of(person.user)).post("/", {"content": "Hi"}, headers=HTMX)
+    assert answer.status_code == 429
+    assert answer["Retry-After"] == "20"
+    assert "Try again in 20 s." in answer.content.decode()
+    assert not await Conversation.objects.aexists()
+    assert not await Message.objects.aexists()
+
+
+# Models
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "asks_again"),
+    [("loading", "Tiny is loading", True), ("down", "Tiny is not available now", True), ("ready", "Tiny", False)],
+)
+async def test_a_model_that_is_not_ready_is_said(
+    person: Person, monkeypatch: pytest.MonkeyPatch, state: str, text: str, asks_again: bool
+) -> None:
+    async def models(tier: str) -> list[ModelInfo]:
+        return [ModelInfo("org/tiny", "Tiny", 4096, ["paid"], state)]
+
+    monkeypatch.setattr(views, "models_for", models)
+    for path in ("/", "/models/org/tiny/state"):
+        html = (await page(person.user, path)).content.decode()
+        assert text in html
+        assert ('hx-get="/models/org%2Ftiny/state"' in html) is asks_again
+
+
+async def test_an_unknown_model_has_no_state(person: Person) -> None:
+    assert (await page(person.user, "/models/none/state")).status_code == 404
+
+
+async def test_several_models_are_a_menu(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def models(tier: str) -> list[ModelInfo]:
+        return [ModelInfo(name, name.title(), 4096, ["paid"], "loading") for name in ("tiny", "large")]
+
+    monkeypatch.setattr(views, "models_for", models)
+    html = (await page(person.user, "/")).content.decode()
+    assert '<option value="large">Large (loading)</option>' in html
+
+
+def test_conversations_are_grouped_by_age() -> None:
+    today = date(2026, 3, 10)
+    days = {"Today": date(2026, 3, 10), "Yesterday": date(2026, 3, 9), "Previous 7 days": date(2026, 3, 3)}
+    assert {label: age_label(day, today) for label, day in days.items()} == {label: label for label in days}
+    assert age_label(date(2026, 3, 2), today) == "March 2026"
