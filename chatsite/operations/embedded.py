@@ -166,6 +166,8 @@ def _copy_readable(package: Path, target: Path) -> None:
 
 def _owned_folder(folder: Path, user: str | None) -> Path:
     """Makes `folder` for `user`; where the user cannot reach it, it becomes a link to a folder of the system's."""
+    if folder.is_symlink() and not folder.exists():  # what it pointed to was removed, and the data with it
+        folder.unlink()
     if user is None or folder.is_symlink():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder.resolve()

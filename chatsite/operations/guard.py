@@ -74,8 +74,8 @@ class Guard:
 
     def _stop(self) -> None:
         self.stopping = True
-        if self.status is None:
-            self.process.send_signal(self.stop_signal)
+        if self.status is None:  # not Popen.send_signal, which collects an ended process behind our back
+            _signal(os.kill, self.process.pid, self.stop_signal)
 
     def _end(self) -> None:
         """The supervisor is gone or out of patience. Only what has not been asked yet gets its time to stop."""
@@ -92,8 +92,8 @@ class Guard:
         while time.monotonic() < deadline:
             targets = descendants(os.getpid())
             for pid in targets:
-                _kill(os.kill, pid)
-            _kill(os.killpg, self.process.pid)
+                _signal(os.kill, pid, signal.SIGKILL)
+            _signal(os.killpg, self.process.pid, signal.SIGKILL)
             self._reap()
             if not targets and self.status is not None:
                 return
@@ -145,9 +145,9 @@ def _read_stat(place: Path) -> tuple[int, int] | None:
     return None if state in "ZX" else (int(place.name), int(parent))
 
 
-def _kill(kill: Callable[[int, int], None], target: int) -> None:
+def _signal(send: Callable[[int, int], None], target: int, number: int) -> None:
     try:
-        kill(target, signal.SIGKILL)
+        send(target, number)
     except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
         return
 

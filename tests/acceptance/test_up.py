@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -88,9 +89,16 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RunningSite]]:
+def folder() -> Iterator[Path]:
+    """A folder that PostgreSQL's own user can reach."""
+    with tempfile.TemporaryDirectory(prefix="chatsite-up-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Callable[..., RunningSite]]:
     """Starts the site, each time with the same state."""
-    folder = tmp_path_factory.mktemp("site")
     started: list[RunningSite] = []
 
     def start_site(*options: str, launcher: Sequence[str] = ()) -> RunningSite:

@@ -36,7 +36,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start_server(server: EmbeddedServer) -> GuardedProcess:
         process = GuardedProcess(server.command, tmp_path / "server.log")
         running.append(process)
-        wait_until_sync(server.answers, within=20)
+        wait_until_sync(server.answers, within=60)
         return process
 
     yield start_server
@@ -135,13 +135,18 @@ def test_where_postgres_own_user_cannot_go_root_keeps_the_state_elsewhere(
     home.mkdir(mode=0o700)
     monkeypatch.setattr(embedded, "SYSTEM_STATE", system)
     monkeypatch.setattr(embedded, "_open_to_all", lambda path: False)
-    process = start(postgres(home, template=TEMPLATE))
+    process = start(postgres(home, volatile=True, template=TEMPLATE))
     process.end()
-    start(postgres(home))
+    start(postgres(home, volatile=True))
     root = os.geteuid() == 0
     assert (home / "postgres").is_symlink() == root
     assert (home / "postgres").resolve().is_relative_to(system if root else home)
     assert len(list(system.iterdir())) == (2 if root else 0)  # the programs, and one state
+
+
+def test_a_state_that_was_removed_is_made_again(state: Path, start: Start) -> None:
+    (state / "postgres").symlink_to(state / "removed")
+    start(postgres(state, volatile=True, template=TEMPLATE))
 
 
 def postmaster(state: Path) -> int:

@@ -89,6 +89,19 @@ def eldest(folder: Path) -> int:
     return max(recorded_pids(folder), key=lambda pid: len(descendants(pid)))
 
 
+def test_a_pipe_closed_as_the_command_ends_is_not_waited_for(tmp_path: Path, log: Path) -> None:
+    for _ in range(10):  # which of the two the guard sees first varies
+        (tmp_path / "ready").unlink(missing_ok=True)
+        code = f"import pathlib, time; pathlib.Path({str(tmp_path / 'ready')!r}).touch(); time.sleep(600)"
+        process = GuardedProcess(Command(python(code), grace=5), log)
+        wait_until_sync((tmp_path / "ready").exists)
+        (pid,) = descendants(process.process.pid)
+        started = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        process.end()
+        assert time.monotonic() - started < 4
+
+
 def test_stop_sends_the_stop_signal_and_waits_for_the_command(log: Path) -> None:
     code = """\
         import signal, sys, time

@@ -26,6 +26,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(bootstrap, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(bootstrap, "NODE_MODULES", tmp_path / "node_modules")
+    monkeypatch.setattr(bootstrap, "NODE", tmp_path / "node")
     monkeypatch.setattr(bootstrap, "environment_runs", lambda: (tmp_path / ".venv").exists())
     return ran
 
