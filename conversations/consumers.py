@@ -18,11 +18,12 @@ from django.http.request import split_domain_port, validate_host
 
 from chatsite.accounts.authentication import authenticate_scope
 from chatsite.accounts.protocol import Principal
+from chatsite.concurrency import end_tasks
 from chatsite.error_responses import CLOSE_TOO_SLOW, close_code, convert
 from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, TooLarge
 from chatsite.ids import parse_id
 from conversations import frames, notices, services
-from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow, end_tasks
+from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
 from conversations.live import LivePage, Place
 from inference.protocol import Cursor
 

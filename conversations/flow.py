@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from chatsite.errors import AppError, RateLimited
@@ -59,15 +59,6 @@ class Outbox:
             self.outstanding -= self._sizes.popleft()
             self._acknowledged += 1
         self._room.set()
-
-
-async def end_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    """Cancels until all have ended: once is not enough where a library swallows it, as redis-py was seen to."""
-    waiting = set(tasks)
-    while waiting:
-        for task in waiting:
-            task.cancel()
-        _, waiting = await asyncio.wait(waiting, timeout=0.1)
 
 
 class FrameBudget:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from chatsite.accounts.protocol import Principal
+from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import public_id
 from conversations import frames, selectors
 from conversations.articles import NOT_STARTED, Article, Branch, Group, load_article, load_branch, load_groups, title_of
-from conversations.flow import end_tasks
 from conversations.follow import Done, Failed, Queued, ReplyEvent, Retrying, Started, Token, follow_from, open_reply
 from inference.protocol import Cursor
 

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from redis.exceptions import RedisError
 
+from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline
@@ -58,13 +59,12 @@ class Runner:
     async def hand_over(self) -> None:
         """Requests go back to the queue at once, with what they have; another runner goes on from there."""
         self.draining = True
-        for stream in list(self.streams.values()):
-            stream.interrupt(Interruption.HANDOVER)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=HANDOVER_SECONDS)
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.wait(self._loops, timeout=1)
+        deadline = time.monotonic() + HANDOVER_SECONDS
+        while self._tasks and time.monotonic() < deadline:
+            for stream in list(self.streams.values()):
+                stream.interrupt(Interruption.HANDOVER)
+            await asyncio.wait(self._tasks, timeout=0.5)
+        await end_tasks(self._loops, within=1)
         await self.note_released()
         log.info("runner ended", left=len(self._tasks))
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import new_id
 from chatsite.redis import async_client
@@ -74,9 +75,7 @@ class House:
                 runner.draining = True
                 tasks = [task, *runner._loops, *runner._tasks]
                 tasks += [stream._upstream for stream in runner.streams.values() if stream._upstream]
-                for one in tasks:
-                    one.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await end_tasks(tasks)
 
     async def ask(
         self, tokens: int = 30, *, prompt: list[int] | None = None, on: Message | None = None, **sampling: object
