@@ -86,9 +86,18 @@ class Call:
     args: Sequence[Arg]
 
 
-async def run_pipeline(client: aioredis.Redis, calls: Sequence[Call]) -> list[Any]:
-    """Sends `calls` in one round trip; returns a result or an exception for each, in order."""
-    results = await _send(client, calls)
+@dataclass(frozen=True)
+class Put:
+    """A value to be stored ahead of the calls of a pipeline, for `seconds`."""
+
+    key: str
+    value: bytes
+    seconds: int
+
+
+async def run_pipeline(client: aioredis.Redis, calls: Sequence[Call], put: Put | None = None) -> list[Any]:
+    """Sends `put` and `calls` in one round trip; returns a result or an exception for each call, in order."""
+    results = await _send(client, calls, put)
     missing = [index for index, result in enumerate(results) if isinstance(result, NoScriptError)]
     if missing:  # the server was restarted or flushed: send the texts, then repeat what was refused
         for script in {calls[index].script for index in missing}:
@@ -98,8 +107,10 @@ async def run_pipeline(client: aioredis.Redis, calls: Sequence[Call]) -> list[An
     return results
 
 
-async def _send(client: aioredis.Redis, calls: Sequence[Call]) -> list[Any]:
+async def _send(client: aioredis.Redis, calls: Sequence[Call], put: Put | None = None) -> list[Any]:
     async with client.pipeline(transaction=False) as pipe:
+        if put is not None:
+            pipe.set(put.key, put.value, ex=put.seconds)
         for call in calls:
             pipe.evalsha(call.script.sha, 1, call.prefix, *call.args)
-        return await pipe.execute(raise_on_error=False)
+        return (await pipe.execute(raise_on_error=False))[0 if put is None else 1 :]

@@ -113,16 +113,24 @@ class Watcher:
         self.request_id = request_id
         self.key = keys.out(request_id).encode()
         self.after = after
-        self.events: asyncio.Queue[LogEvent] = asyncio.Queue()
+        self.events: asyncio.Queue[LogEvent | None] = asyncio.Queue()
+        self.quiet = True  # nothing came since the last tick
 
     @property
     def lagging(self) -> bool:
         return self.events.qsize() >= QUEUE_LIMIT
 
     def take(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        self.quiet = False
         for entry, fields in entries:
             self.after = entry.decode()
             self.events.put_nowait(_event(self.after, fields))
+
+    def tick(self) -> None:
+        """Tells a reader that waits in vain that nothing comes."""
+        if self.quiet and self.events.empty():
+            self.events.put_nowait(None)
+        self.quiet = True
 
 
 class Hub:
@@ -132,14 +140,15 @@ class Hub:
         self.client = client
         self.watchers: set[Watcher] = set()
         self._task: asyncio.Task[None] | None = None
+        self._ticker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._blocked: int | None = None  # id of the connection that waits in a blocking read
 
     def add(self, watcher: Watcher) -> None:
-        if watcher in self.watchers and self._task is not None and not self._task.done():
-            return
         self.watchers.add(watcher)
         self._changed.set()
+        if self._ticker is None or self._ticker.done():
+            self._ticker = asyncio.create_task(self._tick(), name="token-log-ticks")
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="token-log-hub")
         elif self._blocked is not None:
@@ -148,6 +157,15 @@ class Hub:
 
     def remove(self, watcher: Watcher) -> None:
         self.watchers.discard(watcher)
+
+    async def _tick(self) -> None:
+        """One timer for all watchers, and the reader is started again should it have ended by a mistake of ours."""
+        while self.watchers:
+            await asyncio.sleep(QUIET_SECONDS)
+            for watcher in self.watchers:
+                watcher.tick()
+            if self.watchers and (self._task is None or self._task.done()):
+                self._task = asyncio.create_task(self._run(), name="token-log-hub")
 
     async def _unblock(self, connection: int) -> None:
         with contextlib.suppress(RedisError):  # the read ends by itself within BLOCK_MS
@@ -178,7 +196,9 @@ class Hub:
                         number = await reader.client_id()
                     blocking = len(wanted) <= BLOCK_UP_TO
                     self._blocked = number if blocking and not self._changed.is_set() else None
-                    found = await reader.xread(wanted, block=BLOCK_MS if self._blocked is not None else None)
+                    found = await reader.xread(
+                        wanted, count=QUEUE_LIMIT, block=BLOCK_MS if self._blocked is not None else None
+                    )
                     self._blocked = None
                 except (RedisError, OSError) as error:  # readers fall back to the row; the log may come back
                     self._blocked = number = None
@@ -204,21 +224,12 @@ def _hub() -> Hub:
 
 
 async def tail(request_id: UUID, after: str = START) -> AsyncIterator[LogEvent | None]:
-    """Follows a log from behind entry `after`; None when nothing came for a second. Ends after the EndEvent."""
+    """Follows a log from behind entry `after`; None when nothing came for a moment. Ends after the EndEvent."""
     hub, watcher = _hub(), Watcher(request_id, after)
     hub.add(watcher)
     try:
         while True:
-            if watcher.events.empty():
-                hub.add(watcher)  # starts the reader again should it have ended
-                try:
-                    async with asyncio.timeout(QUIET_SECONDS):
-                        event = await watcher.events.get()
-                except TimeoutError:
-                    yield None
-                    continue
-            else:
-                event = watcher.events.get_nowait()
+            event = await watcher.events.get()
             yield event
             if isinstance(event, EndEvent):
                 return

@@ -6,7 +6,7 @@ import msgspec
 from django.conf import settings
 
 from chatsite.database import run_db
-from chatsite.redis import async_client
+from chatsite.redis import Put
 from inference import tokenization
 from inference.errors import EngineUnavailable
 from inference.events import pack_ids
@@ -28,9 +28,10 @@ _encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(StoredPrompt).decode
 
 
-async def put(request_id: UUID, prepared: Prepared) -> None:
+def put(request_id: UUID, prepared: Prepared) -> Put:
+    """To be sent ahead of the call that enqueues the request."""
     stored = StoredPrompt(pack_ids(prepared.token_ids), prepared.sampling, prepared.cache_salt)
-    await async_client().set(keys.prompt(request_id), _encode(stored), ex=settings.PROMPT_TTL_SECONDS)
+    return Put(keys.prompt(request_id), _encode(stored), settings.PROMPT_TTL_SECONDS)
 
 
 async def restore(request: Request) -> StoredPrompt:

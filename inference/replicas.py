@@ -20,7 +20,8 @@ from inference.routing import ReplicaState, ReplicaView, eject_failing, usable
 from inference.vllm import Engine, EngineError, new_session
 
 PROBE_SECONDS = 1.0
-LOADING_SECONDS = 900.0  # whoever is not up by then is not on its way: waiting requests may time out
+# Whoever is not up by then is not on its way, and waiting requests may time out. One that we start is being installed.
+LOADING_SECONDS = {True: 900.0, False: 60.0}
 REFRESH_SECONDS = 5.0  # how often the table of replicas is read again
 FRESH_MS = 10_000  # a state older than this says nothing: no runner looks
 
@@ -111,7 +112,10 @@ class Pool:
             view.state, view.failures = ReplicaState.READY, 0
         elif not healthy:
             self.mark_down(member)
-            if view.state is ReplicaState.LOADING and time.monotonic() - view.loading_since > LOADING_SECONDS:
+            if (
+                view.state is ReplicaState.LOADING
+                and time.monotonic() - view.loading_since > LOADING_SECONDS[member.row.managed]
+            ):
                 view.state = ReplicaState.DOWN
 
     async def _served_name(self, member: Member) -> str:

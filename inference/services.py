@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
-from chatsite.redis import async_client
+from chatsite.redis import async_client, run_pipeline
 from inference import prompt_store, tokenization
 from inference.catalog import ModelSpec
 from inference.finishing import settle_unclaimed
@@ -86,15 +86,17 @@ def open_request(
 
 async def submit(opened: OpenedRequest) -> None:
     """Hands the prompt and the request to Redis. On failure the row stands, and the sweep submits it later."""
+    call = Scheduler(async_client(), opened.model).enqueue_call(
+        opened.id,
+        opened.lane,
+        opened.tenant,
+        tokens=len(opened.prepared.token_ids),
+        deadline_ms=opened.deadline_ms,
+    )
     try:
-        await prompt_store.put(opened.id, opened.prepared)
-        await Scheduler(async_client(), opened.model).enqueue(
-            opened.id,
-            opened.lane,
-            opened.tenant,
-            tokens=len(opened.prepared.token_ids),
-            deadline_ms=opened.deadline_ms,
-        )
+        [result] = await run_pipeline(async_client(), [call], prompt_store.put(opened.id, opened.prepared))
+        if isinstance(result, Exception):
+            raise result
     except (RedisError, OSError) as error:
         # PostgreSQL has accepted the request: that is the promise. The sweep enqueues what Redis does not know.
         log.warning("request not enqueued yet", request=str(opened.id), error=str(error))

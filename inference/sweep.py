@@ -88,7 +88,7 @@ async def _enter_again(scheduler: Scheduler, request: Request) -> None:
         return
     log.info("request entered again", request=str(request.id), status=request.status)
     deadline = max(request.deadline, timezone.now() + timedelta(seconds=settings.FAILOVER_WAIT_SECONDS))
-    await scheduler.enqueue(
+    call = scheduler.enqueue_call(
         request.id,
         request.lane,
         request.organization_id,
@@ -97,7 +97,8 @@ async def _enter_again(scheduler: Scheduler, request: Request) -> None:
         attempt=request.attempt,
         emitted=request.base_tokens if request.attempt else 0,
     )
-    await async_client().delete(keys.missing(request.id))
+    await call.script(scheduler.client, call.prefix, *call.args)
+    await scheduler.client.delete(keys.missing(request.id))
 
 
 async def _long_missing(request_id: UUID) -> bool:

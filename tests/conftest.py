@@ -5,6 +5,7 @@ themselves `django_db(transaction=True)`; others use `db`.
 """
 
 import importlib
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from django.apps import apps
-from django.db import connections
 
 from chatsite.accounts import services as account_services
 from chatsite.accounts.models import ApiKey, Organization, User
@@ -52,11 +52,10 @@ class Person:
         return {"authorization": f"Bearer {self.secret}"}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _pool_is_closed(django_db_setup: None) -> Iterator[None]:
-    """Threads of the executor leave connections in the pool, and the test database could not be dropped."""
-    yield
-    connections["default"].close_pool()  # type: ignore[attr-defined]
+@pytest.fixture(scope="session")
+def django_db_keepdb(request: pytest.FixtureRequest) -> bool:
+    """A server of the run's own goes away as a whole, with the connections that threads still have."""
+    return "TEST_DATABASE_URL" not in os.environ or bool(request.config.getvalue("reuse_db"))
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 -- Takes back expired leases and ends what waited too long; at most 200 of each in a call.
 -- KEYS[1] scheduler prefix
--- ARGV    most failures, '1' while the model is loading (nobody's wait runs out then), the least time a reclaimed request
---         may wait (ms)
+-- ARGV    most failures, '1' while the model is loading (the wait of what never ran does not run out then), the least
+--         time a reclaimed request may wait (ms)
 -- returns {{id, outcome}, ...}: everything that ended here and that PostgreSQL has still to hear about
 local p = KEYS[1]
 local t = redis.call('TIME')
@@ -38,7 +38,7 @@ end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':deadline', '-inf', now, 'LIMIT', 0, 200)) do
   local req = p .. ':req:' .. id
-  local f = redis.call('HMGET', req, 'lane', 'emitted')
+  local f = redis.call('HMGET', req, 'lane', 'attempt')
   if ARGV[2] == '1' and tonumber(f[2] or '0') == 0 then
     local later = now + tonumber(ARGV[3])
     redis.call('HSET', req, 'deadline', later)

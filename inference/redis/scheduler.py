@@ -56,7 +56,7 @@ class Scheduler:
         self.client = client
         self.prefix = keys.scheduler(model)
 
-    async def enqueue(
+    def enqueue_call(
         self,
         request_id: UUID,
         lane: str,
@@ -66,10 +66,10 @@ class Scheduler:
         deadline_ms: int,
         attempt: int = 0,
         emitted: int = 0,
-    ) -> bool:
-        """False when the scheduler knows the request already."""
+    ) -> Call:
+        """Returns 0 when the scheduler knows the request already."""
         args = (str(request_id), lane, str(tenant), tokens, deadline_ms, attempt, emitted, "")
-        return bool(await ENQUEUE(self.client, self.prefix, *args))
+        return Call(ENQUEUE, self.prefix, args)
 
     async def peek(self, most: int, replicas: Sequence[UUID]) -> Peeked:
         heads, taken = await PEEK(self.client, self.prefix, most, *map(str, replicas))

@@ -4,7 +4,7 @@ import asyncio
 from decimal import Decimal
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
 from chatsite.database import run_db
 from chatsite.redis import async_client, sync_client
@@ -182,7 +182,7 @@ async def test_redis_emptied_and_the_runner_dead_the_reply_goes_on_elsewhere(
     await house.nothing_is_held()
 
 
-async def test_s10_stop_frees_the_engine_and_keeps_the_text(house: House) -> None:
+async def test_s10_s14_stop_frees_the_engine_and_keeps_the_text(house: House) -> None:
     engine = await house.engine(tokens_per_second=100)
     await house.runner()
     message = await house.ask(2000)
@@ -197,6 +197,54 @@ async def test_s10_stop_frees_the_engine_and_keeps_the_text(house: House) -> Non
     [entry] = await house.ledger(message)
     assert (entry.output, entry.outcome) == (count, "cancelled")
     await services.cancel(message.request_id)  # again: nothing
+    assert len(await house.ledger(message)) == 1
+    await house.nothing_is_held()
+
+
+@pytest.mark.parametrize("end", ["stop", "engine dies", "runner dies"])
+async def test_s19_s23_tokens_after_a_cut_are_the_engines_own_and_billed_once(
+    house: House, end: str, settings: object
+) -> None:
+    settings.FAILOVER_WAIT_SECONDS = 0.5  # type: ignore[attr-defined]
+    engine = await house.engine(tokens_per_second=100)
+    runner = await house.runner()
+    message = await house.ask(2000)
+    await house.emitted(message, 20)
+    if end == "stop":
+        await services.cancel(message.request_id)
+    elif end == "engine dies":
+        engine.kill()
+    else:
+        await house.crash(runner)
+        engine.kill()
+        await house.runner()
+    done = await house.ended(message, 15)
+    ids = list(memoryview(bytes(done.token_ids)).cast("I"))
+    assert len(ids) >= 20
+    assert ids == engine.calls[0].token_ids[: len(ids)]  # each of them came from the engine, none is estimated
+    assert (done.usage_input, done.usage_output) == (len(PROMPT), len(ids))
+    [entry] = await house.ledger(message)
+    assert (entry.input, entry.output, entry.source) == (len(PROMPT), len(ids), "engine")
+    await house.nothing_is_held()
+
+
+async def test_settling_is_tried_again_when_the_database_fails(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    from inference import settlement
+
+    failures = iter([OperationalError("gone"), OperationalError("still gone")])
+    original = settlement.record_usage
+
+    def failing(**usage: object) -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        original(**usage)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(settlement, "record_usage", failing)
+    await house.engine()
+    await house.runner()
+    message = await house.ask(10)
+    done = await house.ended(message)
+    assert done.content == house.expected(10)[1]
     assert len(await house.ledger(message)) == 1
     await house.nothing_is_held()
 
