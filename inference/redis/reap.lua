@@ -15,19 +15,19 @@ end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':lease', '-inf', now, 'LIMIT', 0, 200)) do
   local req = p .. ':req:' .. id
-  local f = redis.call('HMGET', req, 'replica', 'lane', 'rank', 'deadline', 'cancelled', 'failures')
+  local f = redis.call('HMGET', req, 'replica', 'lane', 'rank', 'cancelled', 'failures')
   redis.call('ZREM', p .. ':lease', id)
   if f[1] then
     redis.call('HINCRBY', p .. ':rep:' .. f[1], 'n', -1)
     redis.call('HDEL', req, 'replica', 'runner')
-    local failures = tonumber(f[6] or '0') + 1
+    local failures = tonumber(f[5] or '0') + 1
     redis.call('HSET', req, 'failures', failures)
-    if f[5] then
+    if f[4] then
       finish(id, req, 'cancelled')
     elseif failures >= tonumber(ARGV[1]) then
       finish(id, req, 'failed')
     else
-      local deadline = math.max(tonumber(f[4]), now + tonumber(ARGV[3]))
+      local deadline = now + tonumber(ARGV[3])
       redis.call('HSET', req, 'state', 'queued', 'deadline', deadline)
       redis.call('ZADD', p .. ':q:' .. f[2], f[3], id)
       redis.call('ZADD', p .. ':deadline', deadline, id)
