@@ -37,23 +37,26 @@ def engine_target(here: House, tokens: int) -> Target:
         "return_token_ids": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
-    return Target("127.0.0.1", here.engine_port, "/v1/completions", body, b'"text":"', (b"[DONE]",))
+    return Target("127.0.0.1", int(here.engine.rpartition(":")[2]), "/v1/completions", body, b'"text":"', (b"[DONE]",))
 
 
 def site_target(here: House, conversation: str, tokens: int) -> Target:
     body = {"content": PROMPT, "max_tokens": tokens}
     path = f"/v1/conversations/{conversation}/messages"
-    return Target("127.0.0.1", here.port, path, body, b'"text":"', (b'"done"', b'"error"'), here.key)
+    return Target("127.0.0.1", here.site.port, path, body, b'"text":"', (b'"done"', b'"error"'), here.site.key)
 
 
-def measure(here: House, streams: int, requests: int, tokens: int, *, direct: bool) -> dict[str, Any]:
+def measure(
+    here: House, streams: int, requests: int, tokens: int, *, direct: bool, spread: float = 0.0
+) -> dict[str, Any]:
+    """`spread`: seconds between the beginnings of the first streams; later ones begin as earlier ones end."""
     if direct:
         targets = [engine_target(here, tokens)] * requests
     else:
-        ids = [here.call("POST", "/v1/conversations", {"model": MODEL})["id"] for _ in range(requests)]
+        ids = [here.site.conversation() for _ in range(requests)]
         targets = [site_target(here, conversation, tokens) for conversation in ids]
     before = here.cpu()
-    load = asyncio.run(run(targets, streams))
+    load = asyncio.run(run(targets, streams, spread))
     time.sleep(1.5)  # what is saved and released after the last token counts too
     after = here.cpu()
     return figures(load, {name: after[name] - before[name] for name in after}, direct)
@@ -90,15 +93,16 @@ def main() -> None:
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()
     runs: list[dict[str, Any]] = []
-    with house({"ASGI_SERVER": args.server}) as here:
+    with house(args.server) as here:
         warm_up(here)
         for name, streams, requests, tokens, rate in SCENARIOS:
             if args.only not in name:
                 continue
-            here.call("POST", "/fake/options", {"tokens_per_second": rate}, engine=True)
+            here.set_engine(tokens_per_second=rate)
             for pair in range(args.pairs):
                 for direct in (True, False):
-                    result = measure(here, streams, requests, tokens, direct=direct)
+                    spread = tokens / rate / streams if rate else 0.0  # as users come, not all at once
+                    result = measure(here, streams, requests, tokens, direct=direct, spread=spread)
                     runs.append({"scenario": name, "pair": pair, **result})
                     print(json.dumps(runs[-1]), flush=True)
     report = {"machine": machine(), "commit": commit(), "server": args.server, "at": now(), "runs": runs}

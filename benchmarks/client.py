@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,16 +94,16 @@ async def read_stream(target: Target) -> Stream:
     return result
 
 
-async def run(targets: Sequence[Target], concurrency: int, *, stagger: Callable[[int], float] = lambda n: 0.0) -> Load:
-    """Reads one stream of each target, `concurrency` at a time."""
-    gate, load = asyncio.Semaphore(concurrency), Load()
+async def run(targets: Sequence[Target], concurrency: int, spread: float = 0.0) -> Load:
+    """Reads one stream of each target, `concurrency` at a time, the first of which begin `spread` seconds apart."""
+    waiting, load = iter(targets), Load()
 
-    async def one(number: int, target: Target) -> None:
-        await asyncio.sleep(stagger(number))
-        async with gate:
+    async def one_after_another(number: int) -> None:
+        await asyncio.sleep(spread * number)
+        for target in waiting:
             load.streams.append(await read_stream(target))
 
     start = time.perf_counter()
-    await asyncio.gather(*(one(number, target) for number, target in enumerate(targets)))
+    await asyncio.gather(*(one_after_another(number) for number in range(concurrency)))
     load.wall = time.perf_counter() - start
     return load

@@ -32,9 +32,12 @@ class MessageOwner:
     def finished(outcome: Outcome) -> None:
         """Folds the text in. Does nothing when the conversation was deleted, or another request has the message."""
         rows = Message.objects.filter(id=outcome.owner_id, request_id=outcome.request_id)
-        message = rows.only("content", "token_ids", "usage_input", "usage_cached", "usage_output").first()
-        if message is None:
-            return
+        message = Message()  # a new reply: nothing was there before, so nothing need be read
+        if outcome.base_tokens:
+            found = rows.only("content", "token_ids", "usage_input", "usage_cached", "usage_output").first()
+            if found is None:
+                return
+            message = found
         changes = _text_of(message, outcome) | _usage_of(message, outcome)
         status, code, error = ENDINGS[outcome.status], outcome.error_code, outcome.error_message
         if status == MessageStatus.COMPLETE and not changes["content"].strip():

@@ -38,13 +38,15 @@ class Text:
     text: str
 
 
-def settle_claimed(request: Request, ending: Ending, produced: Text, cached: int) -> bool:
-    """By the runner that holds the claim; `request` as it was when it took it.
+def settle_claimed(request: Request, ending: Ending, produced: Text, cached: int, *, saved: bool) -> bool:
+    """By the runner that holds the claim; `request` as it was when it took it. `saved`: there may be partial rows.
 
     False when it holds it no more, or somebody else settled.
     """
     with transaction.atomic():
         usage = _finish(request, {"claim": request.claim}, ending, produced, cached)
+        if saved and usage is not None:
+            Partial.objects.filter(request_id=request.id).delete()
     return _noted(request, ending, usage)
 
 
@@ -61,6 +63,7 @@ def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) ->
             ending = Ending(RequestStatus.FAILED, "", ending.error_code, ending.error_message)
         produced = saved_text(request.id, request.base_tokens, request.base_chars, logged)
         usage = _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens)
+        Partial.objects.filter(request_id=request.id).delete()
     return request if _noted(request, ending, usage) else None
 
 
@@ -129,7 +132,6 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
             usage=usage,
         )
     )
-    Partial.objects.filter(request_id=request.id).delete()
     return usage
 
 

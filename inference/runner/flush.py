@@ -105,6 +105,12 @@ class Persister:
         self.runner = runner
         self._lock = asyncio.Lock()
 
+    async def finish(self, stream: Stream) -> bool:
+        """No more rows of this stream, and none on its way: settling deletes them. True when there may be some."""
+        stream.settling = True
+        async with self._lock:
+            return stream.attempt > 1 or stream.saved_tokens > 0
+
     async def run(self) -> None:
         while True:
             await asyncio.sleep(settings.PERSIST_SECONDS)
@@ -114,9 +120,7 @@ class Persister:
     async def save(self, streams: list[Stream]) -> None:
         """What fails stays unsaved, and goes with the next call."""
         async with self._lock:
-            ready = [
-                stream for stream in streams if stream.request is not None and stream.saved_tokens < len(stream.ids)
-            ]
+            ready = [stream for stream in streams if stream.has_unsaved]
             taken = [(stream, stream.unsaved_text, len(stream.ids)) for stream in ready]
             rows = [_partial_row(stream) for stream in ready]
             for stream in ready:

@@ -61,6 +61,7 @@ class Stream:
         self.textual = 0  # entries of text without a token of its own
         self.unsaved_text = ""
         self.saved_tokens = 0
+        self.settling = False
         self.cached = 0
         self.first_token_at: datetime | None = None
         self.finish_reason = ""
@@ -71,6 +72,11 @@ class Stream:
     def emitted(self) -> int:
         """Tokens of the owner's text so far."""
         return self.base_tokens + len(self.ids)
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether PostgreSQL lacks tokens that it should have, should this process die."""
+        return self.request is not None and not self.settling and self.saved_tokens < len(self.ids)
 
     @property
     def text(self) -> str:
@@ -275,11 +281,12 @@ class Stream:
         if request is None:  # it never was ours
             return
         await self.runner.flusher.flush([self])
+        saved = await self.runner.persister.finish(self)
         produced = Text(self.ids, self.text)
         request.first_token_at = request.first_token_at or self.first_token_at
         while self.interruption is not Interruption.FENCED:
             try:
-                settled = await run_db(settle_claimed, request, ending, produced, self.cached)
+                settled = await run_db(settle_claimed, request, ending, produced, self.cached, saved=saved)
             except (DatabaseError, InterfaceError) as error:
                 log.warning("settling waits for the database", error=str(error))
                 await asyncio.sleep(0.5)  # the lease is renewed meanwhile, so the text is safe here

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 import tempfile
 import urllib.request
@@ -18,6 +17,7 @@ import psycopg
 
 from chatsite.management.commands.demo import read_env
 from chatsite.operations.processes import Command, GuardedProcess
+from tests.acceptance.installation import free_port
 from tests.waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
@@ -100,12 +100,6 @@ def live_site(**engine_options: Any) -> Iterator[LiveSite]:
         wait_until_sync(lambda: _ready(site.url), 40, f"the site did not get ready; logs:\n{_logs(folder)}")
         site.demo = read_env(folder / "demo.env")
         yield site
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _environment(folder: Path) -> dict[str, str]:
