@@ -31,7 +31,6 @@ def take(request_id: UUID, claim: UUID, attempt: int, replica_id: UUID) -> Reque
         return request
 
 
-def held(claims: dict[UUID, UUID]) -> set[UUID]:
-    """Of {request id: claim}, the requests that PostgreSQL still gives to that claim."""
-    rows = Request.objects.filter(id__in=claims, status=RequestStatus.RUNNING).values_list("id", "claim")
-    return {request_id for request_id, claim in rows if claims[request_id] == claim}
+def held(request_id: UUID, claim: UUID) -> Request | None:
+    """The request, when PostgreSQL still gives it to that claim."""
+    return Request.objects.filter(id=request_id, claim=claim, status=RequestStatus.RUNNING).first()

@@ -78,6 +78,8 @@ async def _compare() -> None:
         for request, known in zip(rows, await scheduler.knows([row.id for row in rows]), strict=True):
             if not known:
                 await _enter_again(scheduler, request)
+            elif request.cancel_requested_at is not None:
+                await scheduler.cancel(request.id)  # whoever asked may have died before telling Redis
 
 
 async def _enter_again(scheduler: Scheduler, request: Request) -> None:

@@ -5,7 +5,10 @@
 local p, id = KEYS[1], ARGV[1]
 local req = p .. ':req:' .. id
 local f = redis.call('HMGET', req, 'state', 'lane')
-if not f[1] then return 'unknown' end
+if not f[1] then
+  redis.call('PUBLISH', p .. ':wake', 'cancel ' .. id)  -- Redis may have lost it; a runner may have it in memory
+  return 'unknown'
+end
 if f[1] == 'ended' then return 'ended' end
 redis.call('HSET', req, 'cancelled', 1)
 if f[1] == 'running' then

@@ -62,6 +62,7 @@ class Stream:
         self.unsaved_text = ""
         self.saved_tokens = 0
         self.settling = False
+        self.recovered = attempt == 1  # `ids` and `pieces` hold what earlier attempts emitted
         self.cached = 0
         self.first_token_at: datetime | None = None
         self.finish_reason = ""
@@ -204,12 +205,17 @@ class Stream:
 
     async def _recover(self) -> None:
         """Takes up what earlier attempts emitted: the longer of the log and what PostgreSQL saved."""
-        logged = await events.read_log(async_client(), self.id)
+        try:
+            logged = await events.read_log(async_client(), self.id)
+        except (RedisError, OSError) as error:
+            log.warning("token log unreadable", error=str(error))
+            logged = None  # what PostgreSQL has saved is kept
         known = await run_db(saved_text, self.id, self.base_tokens, self.base_chars, None)
         whole = await run_db(saved_text, self.id, self.base_tokens, self.base_chars, logged)
         self.ids, self.pieces, self.chars = list(whole.token_ids), [whole.text], len(whole.text)
         self.cached = self._claimed.cached_tokens
         self.saved_tokens, self.unsaved_text = len(known.token_ids), whole.text[len(known.text) :]
+        self.recovered = True
         in_log = logged.from_token + len(logged.token_ids) - self.base_tokens if logged else 0
         if in_log < len(self.ids):  # Redis lost it: the log begins again with everything
             self.unlogged_text, self.logged_tokens = whole.text, 0
@@ -280,6 +286,8 @@ class Stream:
         request = self.request
         if request is None:  # it never was ours
             return
+        if not self.recovered:  # cut before it had taken up what earlier attempts emitted: that text must not be lost
+            await self._recovered_for_certain()
         await self.runner.flusher.flush([self])
         saved = await self.runner.persister.finish(self)
         produced = Text(self.ids, self.text)
@@ -294,6 +302,14 @@ class Stream:
             if settled:
                 self.runner.released += await release([request])
             return
+
+    async def _recovered_for_certain(self) -> None:
+        while not self.recovered and self.interruption is not Interruption.FENCED:
+            try:
+                await self._recover()
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("recovering waits for the database", error=str(error))
+                await asyncio.sleep(0.5)
 
     async def _give_back(self, *, failed: bool) -> None:
         """Back to the queue at the old rank, with what was emitted; ended when it failed too often."""
@@ -327,8 +343,11 @@ class Stream:
         """Enters lease and log again from memory; False when PostgreSQL gives the request to somebody else."""
         if self.request is None:
             return True  # not ours yet: the claim decides
-        if self.id not in await run_db(claims.held, {self.id: self.claim}):
+        held = await run_db(claims.held, self.id, self.claim)
+        if held is None:
             return False
+        if held.cancel_requested_at is not None:  # the flag was lost with the rest
+            self.interrupt(Interruption.CANCELLED)
         request = self.request
         opened = await self.pool.scheduler.reopen(
             self.id,
