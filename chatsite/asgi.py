@@ -10,7 +10,9 @@ from django.core.asgi import get_asgi_application
 django_application = get_asgi_application()  # loads the apps, so it comes before every import of ours
 
 from chatsite.raw import RawRouter  # noqa: E402
+from chatsite.websocket_close import allow_server_close_codes  # noqa: E402
 from conversations.routing import websocket_application  # noqa: E402
 from conversations.streams import ROUTES  # noqa: E402
 
+allow_server_close_codes()
 application = ProtocolTypeRouter({"http": RawRouter(ROUTES, django_application), "websocket": websocket_application})

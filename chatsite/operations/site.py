@@ -30,6 +30,7 @@ from inference.catalog import ModelSpec
 START_SECONDS = 60.0  # for the stores, and for the web server
 TAKEN_SECONDS = 3.0  # a port may still be held by what an earlier start leaves behind
 ENGINE_RETRY_SECONDS = 60.0
+MAX_MESSAGE = 2 * 1024 * 1024  # bytes of a WebSocket message that a server buffers; the page's own limit is lower
 SECOND_SIGNAL_AFTER = 1.0  # seconds; `make` forwards the signal that it got too, and that is no impatience
 # The order of the end: no new requests, then hand over and finish what runs, then what that needed. With what a guard
 # takes to leave nothing behind, all of it stays under 10 s on a busy machine.
@@ -223,8 +224,9 @@ def _web_arguments(options: SiteOptions) -> list[str]:
     application = "chatsite.asgi:application"
     if options.asgi_server == "uvicorn":
         limits = ["--timeout-graceful-shutdown=1", "--ws-ping-interval=15", "--no-access-log", "--log-level=warning"]
+        limits.append(f"--ws-max-size={MAX_MESSAGE}")
         return ["-m", "uvicorn", f"--host={options.host}", f"--port={options.port}", *limits, application]
-    limits = ["--ping-interval=15", "--verbosity=0", "--no-server-name"]
+    limits = ["--ping-interval=15", "--verbosity=0", "--no-server-name", f"--websocket-max-message-size={MAX_MESSAGE}"]
     return ["-m", "daphne", f"--bind={options.host}", f"--port={options.port}", *limits, application]
 
 
