@@ -31,7 +31,8 @@ APPENDED, REPEATED, FENCED, LOST = 1, 2, 0, -1  # answers of append
 _TAIL, _END = 500, 1000
 
 BLOCK_UP_TO = 16  # streams: beyond, short polls cost the server less than one blocking read over all
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.02  # at least; with more streams up to MOST_POLL_SECONDS
+POLL_PER_STREAM, MOST_POLL_SECONDS = 0.0006, 0.05
 BLOCK_MS = 1000
 QUIET_SECONDS = 1.0
 QUEUE_LIMIT = 256  # entries a slow watcher may owe before it reads for itself again
@@ -209,7 +210,7 @@ class Hub:
                     for watcher in by_key[key]:
                         watcher.take(_after(entries, watcher.after))
                 if not blocking:
-                    await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(min(MOST_POLL_SECONDS, max(POLL_SECONDS, POLL_PER_STREAM * len(wanted))))
 
 
 _hubs: "WeakKeyDictionary[asyncio.AbstractEventLoop, Hub]" = WeakKeyDictionary()
