@@ -31,6 +31,7 @@ DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
     "max_size": DATABASE_POOL_SIZE + 4,
     "timeout": 10,
 }
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True  # else each stale connection costs a request after a restart
 REDIS_URL = env.str("REDIS_URL", "redis://127.0.0.1:6379/0")
 CACHE_URL = env.str("CACHE_URL", REDIS_URL)
 CACHES = {

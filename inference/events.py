@@ -176,41 +176,47 @@ class Hub:
                 await asyncio.sleep(0.001)
 
     async def _run(self) -> None:
-        async with self.client.client() as reader:  # a connection of its own, so that it can be unblocked
-            number: int | None = None
-            while self.watchers:
-                self._changed.clear()
-                wanted: dict[Any, Any] = {}
-                by_key: dict[bytes, list[Watcher]] = {}
-                for watcher in self.watchers:
-                    if watcher.lagging:
-                        continue
-                    by_key.setdefault(watcher.key, []).append(watcher)
-                    known = wanted.get(watcher.key)
-                    if known is None or _order(watcher.after) < _order(known):
-                        wanted[watcher.key] = watcher.after
-                if not wanted:
-                    await asyncio.sleep(POLL_SECONDS)
-                    continue
-                try:
-                    if number is None:
-                        number = await reader.client_id()
-                    blocking = len(wanted) <= BLOCK_UP_TO
-                    self._blocked = number if blocking and not self._changed.is_set() else None
-                    found = await reader.xread(
-                        wanted, count=QUEUE_LIMIT, block=BLOCK_MS if self._blocked is not None else None
-                    )
-                    self._blocked = None
-                except (RedisError, OSError) as error:  # readers fall back to the row; the log may come back
-                    self._blocked = number = None
-                    log.warning("token log unreadable", error=str(error))
-                    await asyncio.sleep(0.5)
-                    continue
-                for key, entries in _pairs(found):
-                    for watcher in by_key[key]:
-                        watcher.take(_after(entries, watcher.after))
-                if not blocking:
-                    await asyncio.sleep(min(MOST_POLL_SECONDS, max(POLL_SECONDS, POLL_PER_STREAM * len(wanted))))
+        while self.watchers:
+            try:
+                async with self.client.client() as reader:  # a connection of its own, so that it can be unblocked
+                    await self._read(reader, await reader.client_id())
+            except (RedisError, OSError) as error:  # readers fall back to the row; the log may come back
+                log.warning("token log unreadable", error=str(error))
+                await asyncio.sleep(0.5)
+            finally:
+                self._blocked = None
+
+    async def _read(self, reader: Redis, number: int) -> None:
+        """Until no watcher is left. `number`: the connection's id."""
+        while self.watchers:
+            self._changed.clear()
+            wanted, by_key = self._wanted()
+            if not wanted:
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            blocking = len(wanted) <= BLOCK_UP_TO
+            self._blocked = number if blocking and not self._changed.is_set() else None
+            block = BLOCK_MS if self._blocked is not None else None
+            found = await reader.xread(wanted, count=QUEUE_LIMIT, block=block)
+            self._blocked = None
+            for key, entries in _pairs(found):
+                for watcher in by_key[key]:
+                    watcher.take(_after(entries, watcher.after))
+            if not blocking:
+                await asyncio.sleep(min(MOST_POLL_SECONDS, max(POLL_SECONDS, POLL_PER_STREAM * len(wanted))))
+
+    def _wanted(self) -> tuple[dict[Any, Any], dict[bytes, list[Watcher]]]:
+        """From where each log is read: behind what the slowest of its watchers has; and who watches it."""
+        wanted: dict[Any, Any] = {}
+        by_key: dict[bytes, list[Watcher]] = {}
+        for watcher in self.watchers:
+            if watcher.lagging:
+                continue
+            by_key.setdefault(watcher.key, []).append(watcher)
+            known = wanted.get(watcher.key)
+            if known is None or _order(watcher.after) < _order(known):
+                wanted[watcher.key] = watcher.after
+        return wanted, by_key
 
 
 _hubs: "WeakKeyDictionary[asyncio.AbstractEventLoop, Hub]" = WeakKeyDictionary()

@@ -43,7 +43,8 @@ def get_model(name: str) -> Model:
     known = known_models.get(name)
     if known is not None:
         return known
-    model = Model.objects.filter(name=name, enabled=True).first()
+    # PostgreSQL refuses a NUL rather than not finding it.
+    model = None if "\0" in name else Model.objects.filter(name=name, enabled=True).first()
     if model is None:
         raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
     known_models.put(name, model)

@@ -19,6 +19,7 @@ from inference.redis.scheduler import Scheduler
 from inference.replicas import published_states
 from inference.routing import ReplicaState
 from inference.settlement import CANCELLED, ENDINGS, Ending
+from quotas.services import restore as restore_reservation
 
 log = structlog.get_logger(__name__)
 UNKNOWN_AFTER = timedelta(seconds=3)  # a queued row that Redis does not know by then is entered again
@@ -100,6 +101,9 @@ async def _enter_again(scheduler: Scheduler, request: Request) -> None:
         emitted=request.base_tokens if request.attempt else 0,
     )
     await call.script(scheduler.client, call.prefix, *call.args)
+    reserved = request.prompt_tokens + request.sampling["max_tokens"]
+    wait = settings.QUEUE_TIMEOUT_SECONDS[request.lane]
+    await restore_reservation(request.organization_id, request.id, reserved, wait)
     await scheduler.client.delete(keys.missing(request.id))
 
 
