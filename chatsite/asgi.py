@@ -9,10 +9,10 @@ from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()  # loads the apps, so it comes before every import of ours
 
+from chatsite.daphne_limits import adapt_daphne  # noqa: E402
 from chatsite.raw import RawRouter  # noqa: E402
-from chatsite.websocket_close import allow_server_close_codes  # noqa: E402
 from conversations.routing import websocket_application  # noqa: E402
 from conversations.streams import ROUTES  # noqa: E402
 
-allow_server_close_codes()
+adapt_daphne()
 application = ProtocolTypeRouter({"http": RawRouter(ROUTES, django_application), "websocket": websocket_application})

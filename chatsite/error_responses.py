@@ -44,7 +44,7 @@ def convert(error: BaseException) -> errors.AppError:
     """The AppError behind any exception. What is unexpected is logged with its traceback; the caller learns nothing."""
     if isinstance(error, errors.AppError):
         return error
-    known = _from_django(error) or _from_rest(error) or _from_stores(error)
+    known = _from_django(error) or _from_rest(error) or _from_parsers(error) or _from_stores(error)
     if known is None:
         log.error("unexpected error", exc_info=error)
         return errors.AppError()
@@ -191,6 +191,14 @@ def _from_rest(error: BaseException) -> errors.AppError | None:
     if isinstance(error, rest_errors.APIException) and error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return errors.InvalidInput(str(error.detail))  # malformed JSON, an Accept header that nothing satisfies
     return None
+
+
+def _from_parsers(error: BaseException) -> errors.AppError | None:
+    """JSON that is nested too deep. Logged with its traceback, as it might be a recursion of our own."""
+    if not isinstance(error, RecursionError):
+        return None
+    log.warning("nested too deep", exc_info=error)
+    return errors.InvalidInput("The input is nested too deep.")
 
 
 def _from_stores(error: BaseException) -> errors.AppError | None:

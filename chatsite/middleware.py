@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from asgiref.sync import iscoroutinefunction
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
@@ -72,6 +73,14 @@ def content_security_policy(get_response: Handler) -> Handler:
 
 def _with_policy(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     if not response.has_header(POLICY_HEADER):
-        host = request.get_host()  # checked against ALLOWED_HOSTS; not every browser counts a WebSocket as 'self'
-        response[POLICY_HEADER] = f"{POLICY} ws://{host} wss://{host}"
+        response[POLICY_HEADER] = POLICY + _sockets(request)
     return response
+
+
+def _sockets(request: HttpRequest) -> str:
+    """This site's WebSockets: not every browser counts them as 'self'."""
+    try:
+        host = request.get_host()  # checked against ALLOWED_HOSTS
+    except DisallowedHost:  # only the page that says so is served there
+        return ""
+    return f" ws://{host} wss://{host}"

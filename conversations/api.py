@@ -182,6 +182,6 @@ def read_id(prefix: str, text: str) -> UUID:
 def page_size(request: HttpRequest | Request) -> int:
     """Raises InvalidInput."""
     text = request.GET.get("limit", str(PAGE_SIZE))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_PAGE_SIZE):
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_PAGE_SIZE):
         raise InvalidInput(f"The limit must be 1 to {MAX_PAGE_SIZE}.", param="limit")
     return int(text)

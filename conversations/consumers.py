@@ -24,6 +24,7 @@ from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, 
 from chatsite.ids import parse_id
 from conversations import frames, notices, services
 from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
+from conversations.follow import AWAY, is_away
 from conversations.live import LivePage, Place
 from inference.protocol import Cursor
 
@@ -78,6 +79,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
+        self.closing = False
         try:
             await super().__call__(scope, receive, send)
         finally:  # whether the page left or the server stops
@@ -125,7 +127,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             raise TooLarge
         try:
             return decode(text)
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:  # the last: nested too deep
             raise InvalidInput(f"This was not understood: {error}") from None
 
     def _accept(self, frame: Command | Stop | Ack) -> None:
@@ -196,17 +198,27 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 await self.commands.put(Changed())
 
     async def _heartbeat(self, page: LivePage) -> None:
-        """A ping that the page can see (S8), and a look at whether the caller may still be here."""
+        """A ping that the page can see (S8), and a look at whether the caller may still be here.
+
+        While the database is away nobody can tell: it is asked again at the next ping.
+        """
         since_check = 0.0
         while True:
             await asyncio.sleep(PING_SECONDS)
             await self.outbox.put(frames.PING)
             since_check += PING_SECONDS
             if since_check >= RECHECK_SECONDS:
-                since_check = 0.0
-                if await session_principal(self.scope) != page.principal:
-                    raise NotAuthenticated
-                await page.check()
+                try:
+                    await self._recheck(page)
+                    since_check = 0.0
+                except AWAY as error:
+                    if not is_away(error):
+                        raise
+
+    async def _recheck(self, page: LivePage) -> None:
+        if await session_principal(self.scope) != page.principal:
+            raise NotAuthenticated
+        await page.check()
 
     # Answers
 
@@ -218,9 +230,16 @@ class ChatConsumer(AsyncWebsocketConsumer):
         await self.send(text_data=frame)
 
     async def _close_for(self, error: Exception) -> None:
-        self.page = None
+        """Closes the socket and ends its tasks, whether or not the close arrives: a socket that hears nothing any more
+        must not go on pinging, or its page would never connect again."""
+        if self.closing:
+            return  # what fails after the first is its consequence
+        self.closing, self.page = True, None
         converted = convert(error)
-        await self.close(CLOSE_TOO_SLOW if isinstance(converted, TooSlow) else close_code(converted))
+        try:
+            await self.close(CLOSE_TOO_SLOW if isinstance(converted, TooSlow) else close_code(converted))
+        finally:
+            await end_tasks(self.tasks - {asyncio.current_task()})  # type: ignore[arg-type]
 
 
 async def session_principal(scope: Mapping[str, Any]) -> Principal:

@@ -6,16 +6,19 @@ the log has no more (Redis was emptied) is fetched from the row.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+import structlog
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, NotSupportedError, ProgrammingError
 from redis.exceptions import RedisError
 
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
+from chatsite.errors import Unavailable
 from conversations import selectors
 from conversations.selectors import Reply
 from inference import events
@@ -24,6 +27,13 @@ from inference.protocol import Cursor, EndEvent, LogEvent, QueuePlace, RetryingE
 
 SILENT_SECONDS: Final = 5  # without a word from the log for so long, the row is read
 GAP_POLL_SECONDS: Final = 0.25  # how often the row is read for text that the log no longer has
+AWAY_SECONDS: Final = 1.0  # between two tries to read from a database that is away
+AWAY: Final = (DatabaseError, InterfaceError, Unavailable)  # the bare DatabaseError too: a connection that broke
+_WRONG: Final = (DataError, IntegrityError, NotSupportedError, ProgrammingError)  # no wait mends these
+
+P = ParamSpec("P")
+R = TypeVar("R")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,8 @@ async def follow(
 ) -> AsyncGenerator[ReplyEvent, None]:
     """Events of a reply after `cursor`, from the start without one; ends after Done or Failed.
 
-    Raises what `open_reply` raises, before the first event. Leave it early through `contextlib.aclosing`.
+    Raises what `open_reply` raises, before the first event; after it, a database that is away is waited for. Leave it
+    early through `contextlib.aclosing`.
     """
     reply = await open_reply(principal, message_id, cursor)
     async with aclosing(follow_from(reply, cursor)) as found:
@@ -113,8 +124,8 @@ async def follow_from(reply: Reply, cursor: Cursor | None = None) -> AsyncGenera
     for event in reader.stored(reply):
         yield event
     while not reader.ended:
-        async with aclosing(_log(reader)) as log:
-            async for entry in log:
+        async with aclosing(_log(reader)) as entries:
+            async for entry in entries:
                 while reader.lacks(entry):
                     for event in reader.stored(await _reread(reader)):
                         yield event
@@ -135,8 +146,8 @@ async def _log(reader: "Reader") -> AsyncGenerator[LogEvent | QueuePlace, None]:
     silent = 0
     async with aclosing(
         cast(AsyncGenerator[LogEvent | None, None], events.tail(reader.request_id, reader.entry))
-    ) as log:
-        async for entry in log:
+    ) as entries:
+        async for entry in entries:
             if entry is not None:
                 silent = 0
                 yield entry
@@ -151,12 +162,29 @@ async def _log(reader: "Reader") -> AsyncGenerator[LogEvent | QueuePlace, None]:
 async def _place(request_id: UUID) -> QueuePlace | None:
     try:
         return await inference_selectors.queue_place(request_id)
-    except (RedisError, OSError):
-        return None  # the reply goes on without Redis, and so does its reader: the row will tell
+    except (RedisError, OSError, *AWAY):
+        return None  # the reply goes on without a store, and so does its reader: the row will tell
 
 
 async def _reread(reader: "Reader") -> Reply | None:
-    return await run_db(selectors.reread_reply, reader.reply)
+    return await read_patiently(selectors.reread_reply, reader.reply)
+
+
+def is_away(error: Exception) -> bool:
+    """Whether the database may answer later, as it does after a restart."""
+    return isinstance(error, AWAY) and not isinstance(error, _WRONG)
+
+
+async def read_patiently(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """`run_db` for a read on behalf of a reply that goes on: tried again while the database is away."""
+    while True:
+        try:
+            return await run_db(function, *args, **kwargs)
+        except AWAY as error:
+            if not is_away(error):
+                raise
+            log.warning("the database is away: the reader waits", error=str(error))
+        await asyncio.sleep(AWAY_SECONDS)
 
 
 class Reader:

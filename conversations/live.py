@@ -16,7 +16,17 @@ from chatsite.database import run_db
 from chatsite.ids import public_id
 from conversations import frames, selectors
 from conversations.articles import NOT_STARTED, Article, Branch, Group, load_article, load_branch, load_groups, title_of
-from conversations.follow import Done, Failed, Queued, ReplyEvent, Retrying, Started, Token, follow_from, open_reply
+from conversations.follow import (
+    Done,
+    Failed,
+    Queued,
+    ReplyEvent,
+    Retrying,
+    Started,
+    Token,
+    follow_from,
+    read_patiently,
+)
 from inference.protocol import Cursor
 
 Emit = Callable[[str], Awaitable[None]]
@@ -34,7 +44,8 @@ class Place:
 
 
 class LivePage:
-    """One page's view of one conversation. Its methods are called one at a time."""
+    """One page's view of one conversation. Its methods are called one at a time; all but `check` wait for a database
+    that is away, so that its restart costs the page neither its socket nor the end of a reply."""
 
     def __init__(self, principal: Principal, conversation_id: UUID, emit: Emit, spawn: Spawn) -> None:
         self.principal = principal
@@ -84,7 +95,7 @@ class LivePage:
 
     async def refresh_sidebar(self, *, always: bool = False) -> None:
         """Sends the list of conversations and the title when they have changed since the last time, or `always`."""
-        groups, title = await run_db(self._load_sidebar)
+        groups, title = await read_patiently(self._load_sidebar)
         changed = self._groups is not None and (groups, title) != (self._groups, self._title)
         self._groups, self._title = groups, title
         if changed or always:
@@ -96,7 +107,7 @@ class LivePage:
         await run_db(selectors.get_conversation, self.principal, self.conversation_id)
 
     async def _load(self) -> Branch:
-        return await run_db(load_branch, self.principal, self.conversation_id)
+        return await read_patiently(load_branch, self.principal, self.conversation_id)
 
     def _load_sidebar(self) -> tuple[list[Group], str]:
         conversation = selectors.get_conversation(self.principal, self.conversation_id)
@@ -124,7 +135,7 @@ class LivePage:
 
     async def _relay(self, article: Article, cursor: Cursor) -> None:
         """Passes a running reply on until it ends."""
-        reply = await open_reply(self.principal, article.id)
+        reply = await read_patiently(selectors.get_reply, self.principal, article.id)
         relay = Relay(article)
         async with aclosing(follow_from(reply, cursor)) as events:
             async for event in events:
@@ -135,7 +146,7 @@ class LivePage:
                     await self._emit(frame)
 
     async def _finish(self, message_id: UUID) -> None:
-        article = await run_db(load_article, self.principal, message_id)
+        article = await read_patiently(load_article, self.principal, message_id)
         if not article.running:  # else it was continued at once, from another tab: a notice tells
             self._streaming = None
             await self._emit(frames.finished(article))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -227,12 +227,12 @@ def _moment(row: Conversation) -> str:
 def _parse_moment(cursor: str) -> tuple[datetime, UUID]:
     moment, _, last = cursor.partition("_")
     try:
-        parsed = datetime.fromisoformat(moment), UUID(last)
-    except ValueError:
+        parsed, last_id = datetime.fromisoformat(moment), UUID(last)
+        if parsed.tzinfo is None:
+            raise ValueError
+        return parsed.astimezone(UTC), last_id
+    except (ValueError, OverflowError):  # the latter: in UTC it would be before year 1, or after 9999
         raise InvalidInput("The cursor is not one of this list.", param="cursor") from None
-    if parsed[0].tzinfo is None:
-        raise InvalidInput("The cursor is not one of this list.", param="cursor")
-    return parsed
 
 
 @cache

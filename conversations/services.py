@@ -5,6 +5,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from unicodedata import category
 from uuid import UUID
 
 from django.conf import settings
@@ -39,6 +40,7 @@ from inference.protocol import Cursor, Role
 from quotas.selectors import plan_of
 
 MAX_CONTENT_BYTES: Final = 256 * 1024
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Zs"})  # control, format (such as U+200B), space
 
 
 # Conversations
@@ -201,7 +203,7 @@ async def stop(principal: Principal, message_id: UUID) -> Stopped:
 
 def check_content(content: str) -> None:
     """Raises InvalidInput, TooLarge."""
-    if not content.strip():
+    if all(character.isspace() or category(character) in _INVISIBLE for character in content):
         raise InvalidInput("The message is empty.", param="content")
     if "\0" in content:
         raise InvalidInput("The message contains a NUL character.", param="content")

@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 
 from chatsite.accounts import idempotency
 from chatsite.accounts.protocol import Principal
-from chatsite.database import run_db
 from chatsite.errors import AppError, InvalidInput, NotFound, Unavailable
 from chatsite.ids import parse_id, public_id
 from chatsite.raw import Answer, Body, EmptyAnswer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
@@ -23,7 +22,7 @@ from conversations import selectors, services
 from conversations.acceptance import Accepted
 from conversations.drafts import Branch, Remember
 from conversations.errors import WaitedTooLong
-from conversations.follow import at_end, follow_from, open_reply
+from conversations.follow import at_end, follow_from, open_reply, read_patiently
 from conversations.models import Message, MessageStatus
 from conversations.openapi import IDEMPOTENCY_KEY, Operation
 from conversations.selectors import Reply
@@ -258,7 +257,7 @@ async def _whole(request: RawRequest, reply: Reply, base: Cursor | None) -> Mess
     finally:
         waiting.cancel()
         gone.cancel()
-    message, expired = await run_db(_read_ended, request.principal, reply.message_id)
+    message, expired = await read_patiently(_read_ended, request.principal, reply.message_id)
     if expired:
         raise WaitedTooLong(message.error_message, retry_after=5)
     return message

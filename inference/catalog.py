@@ -11,10 +11,17 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 TIERS = ("free", "paid", "enterprise")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")  # it becomes part of Redis keys and URLs
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")  # MAX_NAME in all; it becomes part of Redis keys and URLs
 PRICE_DECIMALS = 6
 PRICE_LIMIT = Decimal(1_000_000)
 MAX_ENGINES = 64
+# What the columns of inference.models hold; the tests compare.
+MAX_CONTEXT = 2**31 - 1
+MAX_NAME = 100
+MAX_PATH = 500  # of the absolute path, which is what is stored
+MAX_URL = 300
+MAX_CHARS = {"title": 150, "engine_model": 200, "open": 50, "close": 50}
+TOKENIZER = "tokenizer.json"
 # Arguments that the product sets for every engine it starts, and must know to reach it.
 RESERVED_ARGUMENTS = ("--host", "--port", "--model", "--served-model-name", "--max-model-len", "--api-key")
 
@@ -155,7 +162,14 @@ class _Table:
         value = self.data[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.error(key, f"must be {TYPE_NAMES[kind]}")
+        if kind is str:
+            self.refuse_nul(key, value)
         return value
+
+    def refuse_nul(self, key: str, text: Any) -> None:
+        """PostgreSQL's text holds every character but this one, and no argument of a process may."""
+        if "\0" in text:
+            raise self.error(key, "must not hold a NUL character")
 
     def required(self, key: str, kind: type) -> Any:
         if key not in self.data:
@@ -164,14 +178,19 @@ class _Table:
 
     def text(self, key: str) -> str:
         text: str = self.value(key, str, "")
-        if "\0" in text:
-            raise self.error(key, "must not hold a NUL character")
+        self.refuse_longer(key, text, MAX_CHARS.get(key))
         return text
+
+    def refuse_longer(self, key: str, text: str, limit: int | None) -> None:
+        if limit is not None and len(text) > limit:
+            raise self.error(key, f"has {len(text)} characters, and at most {limit} fit")
 
     def texts(self, key: str) -> tuple[str, ...]:
         values = self.value(key, list, [])
         if not all(isinstance(value, str) for value in values):
             raise self.error(key, "must be a list of strings")
+        for value in values:
+            self.refuse_nul(key, value)
         if len(set(values)) < len(values) and key != "args":
             raise self.error(key, "names something twice")
         return tuple(values)
@@ -192,16 +211,18 @@ def _model(table: _Table) -> ModelSpec:
     table.refuse_unknown(ModelSpec.__dataclass_fields__)
     name: str = table.required("name", str)
     if not NAME.fullmatch(name):
-        raise table.error("name", "must begin with a letter or digit and hold only those and . _ : / - (128 at most)")
+        rule = f"must begin with a letter or digit and hold only those and . _ : / - ({MAX_NAME} at most)"
+        raise table.error("name", rule)
     context_length: int = table.required("context_length", int)
     if context_length < 1:
         raise table.error("context_length", "must be at least 1 token")
-    path = table.text("path")
+    if context_length > MAX_CONTEXT:
+        raise table.error("context_length", f"must be at most {MAX_CONTEXT} tokens")
     spec = ModelSpec(
         name=name,
         title=table.text("title") or name,
         context_length=context_length,
-        path=ROOT / Path(path).expanduser() if path else None,
+        path=_path(table),
         engine_model=table.text("engine_model"),
         system_prompt=table.text("system_prompt"),
         tiers=_tiers(table),
@@ -215,7 +236,30 @@ def _model(table: _Table) -> ModelSpec:
         raise table.source.error(table.location, "has nothing to run on: give replicas, or engine = {start = true}")
     if spec.engine.start and not spec.path:
         raise table.error("engine", "starts an engine, which needs the key path: the folder of the weights")
+    if spec.path and not spec.engine.start and not _holds_tokenizer(spec.path):
+        # The first start makes the folder of an engine that the site runs; this one has to be there already.
+        problem = f"must be a folder with {TOKENIZER}, and {spec.path} is none (without path, the engine makes prompts)"
+        raise table.error("path", problem)
     return spec
+
+
+def _path(table: _Table) -> Path | None:
+    text = table.text("path")
+    if not text:
+        return None
+    try:
+        path = ROOT / Path(text).expanduser()
+    except RuntimeError:
+        raise table.error("path", "begins with the home folder of a user who is not known") from None
+    table.refuse_longer("path", str(path), MAX_PATH)
+    return path
+
+
+def _holds_tokenizer(folder: Path) -> bool:
+    try:
+        return (folder / TOKENIZER).is_file()
+    except OSError:  # a name that no file can have, or a folder that may not be entered
+        return False
 
 
 def _tiers(table: _Table) -> tuple[str, ...]:
@@ -243,6 +287,7 @@ def _replicas(table: _Table) -> tuple[str, ...]:
     for url in urls:
         if problem := _url_problem(url):
             raise table.error("replicas", f"has the URL {url!r}, which {problem}")
+        table.refuse_longer("replicas", url, MAX_URL)
     return tuple(url.rstrip("/") for url in urls)
 
 

@@ -42,6 +42,7 @@ CONVERSIONS = [
     (redis.exceptions.ConnectionError(), 503, "unavailable", None),
     (redis.exceptions.TimeoutError(), 503, "unavailable", None),
     (django.db.OperationalError(), 503, "unavailable", None),
+    (RecursionError(), 400, "invalid_input", None),
     (errors.IdempotencyMismatch(), 422, "idempotency_mismatch", None),
     (RuntimeError("secret"), 500, "internal_error", None),
     (rest_errors.APIException("secret"), 500, "internal_error", None),

@@ -24,7 +24,13 @@ def broken(_request: HttpRequest) -> HttpResponse:
     raise RuntimeError("secret detail")
 
 
-urlpatterns = [path("page", page), path("own-policy", own_policy), path("v1/broken", broken), path("broken", broken)]
+urlpatterns = [
+    path("page", page),
+    path("slashed/", page),
+    path("own-policy", own_policy),
+    path("v1/broken", broken),
+    path("broken", broken),
+]
 handler404 = "chatsite.error_responses.handler404"
 handler500 = "chatsite.error_responses.handler500"
 
@@ -80,4 +86,13 @@ def test_the_access_line_has_route_status_and_id(caplog: pytest.LogCaptureFixtur
 
 
 def test_an_unknown_host_gets_no_page() -> None:
-    assert Client(headers={"host": "evil.example"}).get("/page").status_code == 400
+    answer = Client(headers={"host": "evil.example"}).get("/page")
+    assert answer.status_code == 400
+    assert "default-src 'self'" in answer["Content-Security-Policy"]
+    assert "evil" not in answer["Content-Security-Policy"]
+
+
+def test_what_outer_middleware_answers_has_the_policy() -> None:
+    answer = Client().get("/slashed")  # CommonMiddleware leads to the address with a slash
+    assert answer.status_code == 301
+    assert "default-src 'self'" in answer["Content-Security-Policy"]

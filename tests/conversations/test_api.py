@@ -177,6 +177,9 @@ async def test_a_request_tells_how_it_went(house: House, person: Person, caller:
         ("GET", "/v1/conversations?limit=0", None),
         ("GET", "/v1/conversations?limit=x", None),
         ("GET", "/v1/conversations?limit=201", None),
+        ("GET", "/v1/conversations?limit=000000001999999999999999999999999", None),
+        ("GET", "/v1/conversations?cursor=0001-01-01T00:00:00%2B23:59_01936b5e-0000-7000-8000-000000000000", None),
+        ("GET", "/v1/conversations?cursor=9999-12-31T23:59:59-23:59_01936b5e-0000-7000-8000-000000000000", None),
         ("GET", "/v1/conversations/{id}/messages?cursor=x", None),
         ("GET", "/v1/conversations/{id}/messages?all=1&cursor=msg_1", None),
     ],
@@ -188,7 +191,7 @@ async def test_bad_input(caller: Caller, conversation: Conversation, method: str
     assert await run_db(Conversation.objects.count) == 1
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"title": "a\\ud800b"}'])
+@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"title": "a\\ud800b"}', b'{"title": ' + b"[" * 100_000])
 async def test_malformed_json(caller: Caller, model: Model, body: bytes) -> None:
     answer = await caller.send_bytes("POST", "/v1/conversations", body)
     assert (answer.status, answer.json()["code"]) == (400, "invalid_input")

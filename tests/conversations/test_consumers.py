@@ -1,14 +1,15 @@
 """The page's socket: who may use it, what it answers, and that two pages see one conversation."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from chatsite.errors import RateLimited
 from chatsite.ids import new_id, public_id
-from conversations import consumers, flow, live, notices
+from conversations import consumers, flow, follow, live, notices
 from conversations.articles import NOT_STARTED
 from conversations.follow import Done, Queued, ReplyEvent, Retrying, Started, Token
 from conversations.models import Conversation, Message
@@ -24,6 +25,7 @@ from tests.conversations.pages import (
     make_conversation,
     session_cookie,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -149,6 +151,8 @@ async def test_a_deleted_conversation_closes_4404(
         '{"type": "stop", "message": {}}',
         '{"type": "ack"}',
         '{"type": "ack", "frames": 1e400}',
+        '{"type": "ack", "frames": 1, "more": ' + "[" * 100_000,
+        '{"type": "send", "content": "Hi", "model": "a\\u0000b"}',
     ],
 )
 async def test_a_malformed_frame_is_refused_and_the_socket_lives(
@@ -157,7 +161,7 @@ async def test_a_malformed_frame_is_refused_and_the_socket_lives(
     async with connected(conversation.id, person.user) as socket:
         await socket.communicator.send_to(text_data=text)
         seen = await socket.until('"refused"')
-        assert '"code": "invalid_input"' in seen
+        assert '"code": "invalid_input"' in seen or '"code": "unknown_model"' in seen
         assert "<b>" not in seen
         await socket.hello()
         await socket.until('hx-target="#thread"')
@@ -381,6 +385,88 @@ async def test_our_own_fault_closes_1011_and_tells_nothing(
     async with connected(conversation.id, person.user) as socket:
         await socket.say("send", content="Hi")
         assert await socket.closed() == 1011
+
+
+async def test_a_socket_that_cannot_be_closed_pings_no_more(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def send(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("secret")
+
+    async def close(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("the close was lost")
+
+    monkeypatch.setattr(consumers.services, "send", send)
+    monkeypatch.setattr(consumers.ChatConsumer, "close", close)
+    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.until('"ping"')
+        await socket.say("send", content="Hi")
+        async with asyncio.timeout(3):
+            while not await socket.silent():
+                await socket.communicator.receive_from()
+
+
+# A database that is away
+
+
+class Outage:
+    """Makes reads fail as they do while PostgreSQL restarts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        self.failures = 0
+        monkeypatch.setattr(follow, "AWAY_SECONDS", 0.02)
+        for name in ("load_article", "load_branch"):
+            monkeypatch.setattr(live, name, self._failing(getattr(live, name)))
+        for name in ("get_reply", "get_conversation"):
+            monkeypatch.setattr(live.selectors, name, self._failing(getattr(live.selectors, name)))
+
+    def _failing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.on:
+                self.failures += 1
+                raise OperationalError("the database system is starting up")
+            return function(*args, **kwargs)
+
+        return call
+
+
+async def test_s2_a_database_that_restarts_costs_no_finished_frame(
+    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(monkeypatch)
+    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply, f"{reply.request_id}.0.0")
+        script.events.put_nowait(Token("half", Cursor(reply.request_id, 1, 4)))
+        await socket.until("half")
+        outage.on = True
+        await in_database(finish, reply, "**whole**")
+        script.events.put_nowait(done(reply))
+        await wait_until(lambda: outage.failures > 3)
+        await socket.until('"ping"')
+        outage.on = False
+        seen = await socket.until(f'hx-target="#{public_id("msg", reply.id)}" hx-swap="outerHTML"')
+        assert "<strong>whole</strong>" in seen
+
+
+async def test_s2_what_a_page_hears_of_while_the_database_is_away_it_is_shown_later(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(monkeypatch)
+    await in_database(add_turn, conversation, "q", "a1")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        await socket.until("a1")
+        outage.on = True
+        await in_database(add_turn, conversation, "q", "a2")
+        await notices.announce(person.user.id, conversation.id)
+        await wait_until(lambda: outage.failures)
+        outage.on = False
+        await socket.until("a2")
 
 
 # Comparing

@@ -8,10 +8,12 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
+from chatsite.errors import Unavailable
 from chatsite.ids import new_id
 from conversations import follow as module
 from conversations.follow import (
@@ -273,6 +275,64 @@ async def test_a_reader_does_without_redis() -> None:
         patch.object(module.inference_selectors, "queue_place", unreachable),
     ):
         assert text_of([event async for event in follow_from(world.reply)]) == TEXT
+
+
+class Database:
+    """Stands in for `run_db`: away for some calls, in the ways in which a restart is seen."""
+
+    def __init__(self, away: int, answer: Reply | None) -> None:
+        self.away = away
+        self.answer = answer
+        self.errors = [
+            OperationalError("terminating connection"),
+            InterfaceError("the connection is closed"),
+            DatabaseError("no result"),
+            Unavailable(),
+        ]
+
+    async def __call__(self, *_args: object, **_kwargs: object) -> Reply | None:
+        if self.away:
+            self.away -= 1
+            raise self.errors[self.away % len(self.errors)]
+        return self.answer
+
+
+async def test_s2_a_database_that_restarts_ends_no_stream() -> None:
+    """While the reply waits, and at its end, whose row must be read."""
+    world = World([])
+    away = 9
+    database = Database(away, reply("complete", TEXT))
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def unreachable(_request_id: UUID) -> None:
+        await database()
+
+    async def tail(_request_id: UUID, _after: str = "0-0") -> AsyncIterator[LogEvent | None]:
+        for _ in range(4):
+            yield None
+        yield EndEvent("1-1000")
+
+    with (
+        patch.object(module.events, "tail", tail),
+        patch.object(module, "run_db", database),
+        patch.object(module.asyncio, "sleep", sleep),
+        patch.object(module.inference_selectors, "queue_place", unreachable),
+    ):
+        events = [event async for event in follow_from(world.reply)]
+    assert text_of(events) == TEXT
+    assert isinstance(events[-1], Done)
+    assert waits == [module.AWAY_SECONDS] * (away - 4)
+
+
+async def test_a_mistake_of_ours_is_not_waited_for() -> None:
+    async def broken(*_args: object) -> None:
+        raise ProgrammingError("no such column")
+
+    with patch.object(module, "run_db", broken), pytest.raises(ProgrammingError):
+        await module.read_patiently(lambda: None)
 
 
 async def test_a_silent_log_sends_the_reader_to_the_row() -> None:

@@ -196,6 +196,8 @@ async def test_max_tokens_defaults_to_the_room_that_is_left(
     [
         ("", InvalidInput),
         (" \n\t", InvalidInput),
+        ("\u200b", InvalidInput),
+        ("\ufeff \u2060\u00ad\u3000\x1b\u2028", InvalidInput),
         ("a\0b", InvalidInput),
         ("a\ud800b", InvalidInput),
         ("x" * (256 * 1024 + 1), TooLarge),

@@ -187,8 +187,9 @@ async def test_another_site_cannot_begin_one(person: Person, sent: list[str]) ->
         ({"content": "a\0b"}, 400),
         ({"content": "x" * 300_000}, 413),
         ({"content": "Hi", "model": "nonsense"}, 400),
+        ({"content": "Hi", "model": "a\0b"}, 400),
     ],
-    ids=["nothing", "blank", "NUL", "too long", "unknown model"],
+    ids=["nothing", "blank", "NUL", "too long", "unknown model", "NUL in the model"],
 )
 async def test_what_cannot_be_sent_leaves_nothing_behind(
     person: Person, sent: list[str], form: dict[str, str], status: int
