@@ -148,7 +148,7 @@ SPECTACULAR_SETTINGS = {
 }
 MAX_BODY_BYTES = env.int(
     "MAX_BODY_BYTES", 2 * 1024 * 1024
-)  # a JSON body; both servers buffer, so it is refused by its length
+)  # a JSON body
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 RAW_AUTHENTICATOR = "chatsite.accounts.authentication.authenticate_scope"
 

@@ -269,7 +269,7 @@ def test_a_folder_that_is_not_there_stops_the_start_with_the_reason(
     models_file: Path, settings: Any, command: str
 ) -> None:
     models_file.write_text(LEAST + 'path = "/models/small"\n')
-    settings.MODELS_FILE = models_file
+    settings.MODELS_FILE, settings.STATE_DIR = models_file, models_file.parent
     with pytest.raises(CommandError, match=r"line 5: models\[1\]\.path must be a folder with tokenizer\.json"):
         call_command(command)
 
