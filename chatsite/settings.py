@@ -146,9 +146,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
-MAX_BODY_BYTES = env.int(
-    "MAX_BODY_BYTES", 2 * 1024 * 1024
-)  # a JSON body
+MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", 2 * 1024 * 1024)  # a JSON body
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 RAW_AUTHENTICATOR = "chatsite.accounts.authentication.authenticate_scope"
 
