@@ -62,7 +62,7 @@ def conversations_of(principal: Principal) -> QuerySet[Conversation]:
 
 def get_conversation(principal: Principal, conversation_id: UUID) -> Conversation:
     """Raises NotFound."""
-    conversation = conversations_of(principal).filter(id=conversation_id).first()
+    conversation = next(iter(conversations_of(principal).filter(id=conversation_id)), None)  # `first` would order
     if conversation is None:
         raise NotFound
     return conversation

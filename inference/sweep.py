@@ -3,7 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
@@ -68,22 +68,26 @@ async def _forget(scheduler: Scheduler, request_id: UUID) -> None:
 
 async def _compare() -> None:
     """PostgreSQL is the truth: what it has open must be known to Redis; what it has ended must be released there."""
-    ended, open_rows = await run_db(_unreleased)
+    ended, still_open = await run_db(_unreleased)
     if ended:
         await run_db(mark_released, await release(ended))
-    by_model: dict[str, list[Request]] = defaultdict(list)
-    for request in open_rows:
-        by_model[request.model_id].append(request)
+    by_model: dict[str, list[tuple[UUID, bool]]] = defaultdict(list)
+    for request_id, model, cancelled_at in still_open:
+        by_model[model].append((request_id, cancelled_at is not None))
     for model, rows in by_model.items():
         scheduler = Scheduler(async_client(), model)
-        for request, known in zip(rows, await scheduler.knows([row.id for row in rows]), strict=True):
-            if not known:
-                await _enter_again(scheduler, request)
-            elif request.cancel_requested_at is not None:
-                await scheduler.cancel(request.id)  # whoever asked may have died before telling Redis
+        known = await scheduler.knows([request_id for request_id, _ in rows])
+        for (request_id, cancelled), is_known in zip(rows, known, strict=True):
+            if not is_known:
+                await _enter_again(scheduler, request_id)
+            elif cancelled:
+                await scheduler.cancel(request_id)  # whoever asked may have died before telling Redis
 
 
-async def _enter_again(scheduler: Scheduler, request: Request) -> None:
+async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
+    request = await run_db(lambda: Request.objects.filter(id=request_id).first())
+    if request is None or request.status in Request.TRANSITIONS.terminal:
+        return
     if request.status == RequestStatus.RUNNING and not await _long_missing(request.id):
         return  # its runner may still have it in memory
     if request.cancel_requested_at is not None:
@@ -129,10 +133,10 @@ def _model_names() -> list[str]:
     return list(Model.objects.values_list("name", flat=True))
 
 
-def _unreleased() -> tuple[list[Request], list[Request]]:
-    """Terminal rows that Redis has not confirmed, and open rows old enough that Redis must know them."""
+def _unreleased() -> tuple[list[Request], list[tuple[UUID, str, datetime | None]]]:
+    """Terminal rows that Redis has not confirmed; (id, model, stop asked for at) of open ones that Redis must know."""
     now = timezone.now()
     waiting = Request.objects.filter(released_at=None).order_by("created_at")
     ended = waiting.filter(status__in=Request.TRANSITIONS.terminal, finished_at__lt=now - RELEASE_AFTER)
     still_open = waiting.filter(status__in=Request.TRANSITIONS.active, created_at__lt=now - UNKNOWN_AFTER)
-    return list(ended[:BATCH]), list(still_open[:BATCH])
+    return list(ended[:BATCH]), list(still_open.values_list("id", "model_id", "cancel_requested_at")[:BATCH])

@@ -62,7 +62,9 @@ async def load_tokenizer(model: Model) -> ChatTokenizer:
     key = str(folder)
     if key not in _tokenizers:
         if not (folder / "tokenizer.json").is_file():
-            raise ModelLoading(retry_after=10)
+            raise ModelLoading(
+                "The model is being prepared, which takes some minutes on the first start.", retry_after=10
+            )
         _tokenizers[key] = await asyncio.to_thread(ChatTokenizer.load, Path(folder))
     return _tokenizers[key]
 

@@ -21,5 +21,10 @@ if last[1] then
   redis.call('HSET', p .. ':pace', 'gap', 0.9 * tonumber(last[2] or gap) + 0.1 * gap)
 end
 redis.call('HSET', p .. ':pace', 'last', now)
-redis.call('PUBLISH', p .. ':wake', 'work')
+for _, lane in ipairs({'enterprise', 'paid', 'free', 'batch'}) do
+  if redis.call('EXISTS', p .. ':q:' .. lane) == 1 then  -- somebody waits for the slot that became free
+    redis.call('PUBLISH', p .. ':wake', 'work')
+    break
+  end
+end
 return 1

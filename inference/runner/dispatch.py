@@ -49,7 +49,8 @@ class Dispatcher:
         views = self.pool.usable()
         if not views or self.runner.room <= 0:
             return False
-        peeked = await self.pool.scheduler.peek(min(PEEK, self.runner.room), [view.id for view in views])
+        most = min(PEEK, self.runner.room)
+        peeked = await self.pool.scheduler.peek(most, [view.id for view in views])
         taken = dict(zip((view.id for view in views), peeked.taken, strict=True))
         chosen: list[tuple[Head, Member]] = []
         calls: list[Call] = []
@@ -78,7 +79,7 @@ class Dispatcher:
         for (head, member), attempt, prompt in zip(started, numbers, prompts, strict=True):
             stream = Stream(self.runner, self.pool, member, head, attempt)
             self.runner.spawn(self.runner.run_stream(stream, prompt))
-        return bool(started)
+        return bool(started) and (len(peeked.heads) >= most or len(peeked.heads) > len(started))
 
     async def _prompts(self, heads: list[Head]) -> list[StoredPrompt | None]:
         if not heads:

@@ -172,7 +172,6 @@ class Stream:
                 if self.interruption is not None:
                     return
                 self._take(delta)
-                await self.runner.flusher.turn(self)
 
     async def _set_decoder(self, prompt_ids: list[int]) -> None:
         """Stands behind the tokens that the owner's text has already: those of an earlier request end the prompt."""
