@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, cast
 
 from asgiref.sync import iscoroutinefunction
+from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -48,6 +50,8 @@ def _begin(request: HttpRequest) -> tuple[float, str]:
 
 def _finish(request: HttpRequest, response: HttpResponseBase, started: float, identifier: str) -> HttpResponseBase:
     response["x-request-id"] = identifier
+    if response.status_code < HTTPStatus.BAD_REQUEST and request.path.startswith(settings.STATIC_URL):
+        return response  # a page brings a dozen of these, and nobody looks for them
     match = request.resolver_match
     route = f"/{match.route}" if match else request.path
     logs.log_access(request.method or "", route, response.status_code, time.perf_counter() - started)
