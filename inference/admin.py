@@ -1,42 +1,27 @@
 """Models, replicas and requests, to look at. What models.toml says is changed there."""
 
-from typing import Any
-
 from django.contrib import admin
-from django.http import HttpRequest
 
+from chatsite.look_only import LookOnlyAdmin
 from inference.models import Model, Replica, Request
 
 
-class LookOnly(admin.ModelAdmin):
-    """Nothing is added, changed or deleted here."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
 @admin.register(Model)
-class ModelAdmin(LookOnly):
+class ModelAdmin(LookOnlyAdmin):
     list_display = ("name", "title", "context_length", "enabled", "price_input", "price_output")
     list_filter = ("enabled",)
     search_fields = ("name", "title")
 
 
 @admin.register(Replica)
-class ReplicaAdmin(LookOnly):
+class ReplicaAdmin(LookOnlyAdmin):
     list_display = ("url", "model", "managed", "enabled")
     list_filter = ("model", "enabled")
     search_fields = ("url", "id")
 
 
 @admin.register(Request)
-class RequestAdmin(LookOnly):
+class RequestAdmin(LookOnlyAdmin):
     list_display = ("id", "status", "lane", "model", "attempt", "prompt_tokens", "output_tokens", "created_at")
     list_filter = ("status", "lane", "model")
     search_fields = ("id", "owner_id", "user_id", "organization__id")

@@ -1,10 +1,8 @@
 """Plans in the admin; the ledger to look at."""
 
-from typing import Any
-
 from django.contrib import admin
-from django.http import HttpRequest
 
+from chatsite.look_only import LookOnlyAdmin
 from quotas.models import LedgerEntry, Plan, Subscription
 
 
@@ -22,18 +20,9 @@ class SubscriptionAdmin(admin.ModelAdmin):
 
 
 @admin.register(LedgerEntry)
-class LedgerEntryAdmin(admin.ModelAdmin):
+class LedgerEntryAdmin(LookOnlyAdmin):
     list_display = ["created_at", "organization_id", "model", "input", "cached", "output", "cost", "outcome", "source"]
     list_filter = ["model", "outcome", "source"]
     search_fields = ["=request_id", "=organization_id"]
     date_hierarchy = "created_at"
     show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False

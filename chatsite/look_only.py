@@ -1,0 +1,17 @@
+"""An admin page to look at: what it shows is written elsewhere."""
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+
+class LookOnlyAdmin(admin.ModelAdmin):
+    """Nothing is added, changed or deleted here."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
