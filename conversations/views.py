@@ -145,7 +145,7 @@ async def _begin(principal: Principal, content: str, model: str | None) -> Conve
     created = await run_db(partial(services.create_conversation, principal, model=model))
     try:
         await services.send(principal, created.id, content)
-    except Exception:
+    except Exception:  # whatever it was, it is raised again: nothing half-written stays
         await services.delete_conversation(principal, created.id)
         raise
     return created

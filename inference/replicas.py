@@ -86,7 +86,9 @@ class Pool:
     async def probe(self) -> bool:
         """Asks each engine how it is; True when one became usable."""
         before = {view.id for view in self.usable()}
-        await asyncio.gather(*(self._probe(member) for member in self.members.values()))
+        # Without background work only what is not ready is asked; one that was is looked at when a request fails on it.
+        wanted = [m for m in self.members.values() if settings.BACKGROUND or m.view.state is not ReplicaState.READY]
+        await asyncio.gather(*(self._probe(member) for member in wanted))
         for view in eject_failing((member.view for member in self.members.values()), time.monotonic()):
             log.warning("replica ejected", replica=str(view.id), seconds=view.ejected_until - time.monotonic())
         await self._publish()

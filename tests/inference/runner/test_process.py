@@ -337,6 +337,20 @@ async def test_a_reply_that_had_finished_is_not_generated_further(house: House) 
     assert len(engine.calls) == calls
 
 
+async def test_without_background_work_a_ready_engine_is_not_probed(house: House, settings: object) -> None:
+    settings.BACKGROUND = False  # type: ignore[attr-defined]
+    engine = await house.engine(tokens_per_second=100)
+    runner = await house.runner()
+    [pool] = [dispatcher.pool for dispatcher in runner.dispatchers.values()]
+    engine.kill()
+    await pool.probe()
+    assert len(pool.usable()) == 1  # nobody asked
+    message = await house.ask(10)
+    await wait_until(lambda: not pool.usable())  # the request found out
+    await engine.start()
+    assert (await house.ended(message)).status == "complete"
+
+
 async def test_s5_an_empty_reply_is_an_error(house: House) -> None:
     await house.engine(stop=1.0)
     await house.runner()
