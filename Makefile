@@ -31,8 +31,8 @@ fmt: dev
 	$(PYTHON) -m djlint --reformat templates
 
 lock: dev ## Write deploy/locks and package-lock.json anew; UPGRADE=1 takes the newest versions
-	$(PYTHON) deploy/lock.py .venv/bin/uv
 	npm install --package-lock-only
+	$(PYTHON) deploy/lock.py .venv/bin/uv
 
 clean: ## Remove what was installed or cached in this checkout; the site's data in var/ stays
 	rm -rf .venv node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

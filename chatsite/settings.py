@@ -39,12 +39,19 @@ CACHES = {
 }
 
 INSTALLED_APPS = [
+    "unfold",  # the admin's theme, ahead of what it restyles
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.usersessions",
     "channels",
     "rest_framework",
     "drf_spectacular",
@@ -67,6 +74,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
 ROOT_URLCONF = "chatsite.urls"
@@ -101,9 +109,54 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
 LOGIN_URL = "/accounts/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/accounts/login/"
+SIGNUP_OPEN = env.bool("SIGNUP_OPEN", True)
+ACCOUNT_ADAPTER = "chatsite.accounts.adapter.AccountAdapter"
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+ACCOUNT_CHANGE_EMAIL = True
+ACCOUNT_MAX_EMAIL_ADDRESSES = 2  # the one in use, and one that is to take its place
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = False
+# Guessing: by address of the client, and by account, whoever asks. Counted in the cache; while it is away nobody signs in.
+ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
+# How many proxies in front are trusted to say in X-Forwarded-For who the client is
+TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", 0)
+ALLAUTH_TRUSTED_PROXY_COUNT = TRUSTED_PROXIES
+
+# Sign-in through the organisation's own identity provider, where one is named
+OIDC_ISSUER = env.str("OIDC_ISSUER", "")
+OIDC_NAME = env.str("OIDC_NAME", "single sign-on")
+SOCIALACCOUNT_ADAPTER = "chatsite.accounts.adapter.SocialAccountAdapter"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = True  # the provider's verified address finds the account that is there
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "APPS": [
+            {
+                "provider_id": "oidc",
+                "name": OIDC_NAME,
+                "client_id": env.str("OIDC_CLIENT_ID", ""),
+                "secret": env.str("OIDC_CLIENT_SECRET", ""),
+                "settings": {"server_url": OIDC_ISSUER},
+            }
+        ]
+        if OIDC_ISSUER
+        else []
+    }
+}
+
+# Mail: printed until EMAIL_URL names a server
+for _name, _value in env.dj_email_url("EMAIL_URL", "console:").items():
+    globals()[_name] = _value
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "chatsite <noreply@localhost>")
+SERVER_EMAIL = DEFAULT_FROM_EMAIL
 CSRF_FAILURE_VIEW = "chatsite.error_responses.csrf_failure"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

@@ -1,7 +1,6 @@
 """Every address that Django serves. Streaming routes are ahead of it (chatsite.asgi)."""
 
 from django.contrib import admin
-from django.contrib.auth import views as auth_views
 from django.urls import include, path
 
 from chatsite.operations import health
@@ -11,8 +10,8 @@ urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("admin/", admin.site.urls),
-    path("accounts/login/", auth_views.LoginView.as_view(redirect_authenticated_user=True), name="login"),
-    path("accounts/logout/", auth_views.LogoutView.as_view(), name="logout"),
+    path("accounts/", include("allauth.urls")),
+    path("account/", include("chatsite.accounts.urls")),
     *api_urlpatterns,
     path("", include("conversations.page_urls")),
 ]

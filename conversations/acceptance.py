@@ -11,7 +11,7 @@ from django.utils.crypto import salted_hmac
 
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
-from conversations import notices
+from chatsite import notices
 from conversations.drafts import Draft, Remember
 from conversations.errors import ReplyRunning
 from conversations.models import Message

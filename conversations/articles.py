@@ -3,11 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from uuid import UUID
 
 from django.db.models import prefetch_related_objects
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chatsite.accounts.protocol import Principal
@@ -15,14 +13,12 @@ from chatsite.ids import public_id
 from conversations import selectors
 from conversations.follow import retryable
 from conversations.markdown import render_markdown
-from conversations.models import Conversation, Message, MessageStatus
+from conversations.models import Message, MessageStatus
 from conversations.selectors import Reply
 from inference.protocol import Cursor, FinishReason
 
 PAGE_SIZE = 50  # turns that a page opens with
-SIDEBAR_SIZE = 100
 NOT_STARTED = UUID(int=0)  # in a cursor: of no request yet. A pending reply's Started event is still to come.
-UNTITLED = "New chat"
 
 
 @dataclass(frozen=True)
@@ -160,46 +156,3 @@ def _siblings(messages: Iterable[Message]) -> dict[UUID | None, list[UUID]]:
     for parent, message_id in rows.values_list("parent_id", "id"):
         found[parent].append(message_id)
     return found
-
-
-# The sidebar
-
-
-@dataclass(frozen=True)
-class Row:
-    id: str
-    title: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """Conversations of a time, such as Today."""
-
-    label: str
-    rows: list[Row]
-
-
-def title_of(conversation: Conversation) -> str:
-    return conversation.title or UNTITLED
-
-
-def load_groups(principal: Principal) -> list[Group]:
-    """The conversations that were used last."""
-    today = timezone.now().date()
-    groups: dict[str, Group] = {}
-    for conversation in selectors.list_conversations(principal, limit=SIDEBAR_SIZE).data:
-        label = age_label(conversation.updated_at.date(), today)
-        row = Row(public_id("conv", conversation.id), title_of(conversation))
-        groups.setdefault(label, Group(label, [])).rows.append(row)
-    return list(groups.values())
-
-
-def age_label(day: date, today: date) -> str:
-    """Today, Yesterday, Previous 7 days, or the month."""
-    if day >= today:
-        return "Today"
-    if day == today - timedelta(days=1):
-        return "Yesterday"
-    if day >= today - timedelta(days=7):
-        return "Previous 7 days"
-    return f"{day:%B %Y}"

@@ -22,7 +22,8 @@ from chatsite.concurrency import end_tasks
 from chatsite.error_responses import CLOSE_TOO_SLOW, close_code, convert
 from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, TooLarge
 from chatsite.ids import parse_id
-from conversations import frames, notices, services
+from chatsite import notices
+from conversations import frames, services
 from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
 from conversations.follow import AWAY, is_away
 from conversations.live import LivePage, Place

@@ -15,8 +15,9 @@ from django.utils.html import escape, strip_tags
 
 from chatsite.errors import AppError
 from chatsite.ids import public_id
-from conversations.articles import Article, Branch, Group
+from conversations.articles import Article, Branch
 from conversations.follow import Queued, Retrying, Token
+from conversations.sidebar import Group
 
 PING = '{"type": "ping"}'
 ACCEPTED = '{"type": "accepted"}'

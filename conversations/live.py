@@ -15,7 +15,7 @@ from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import public_id
 from conversations import frames, selectors
-from conversations.articles import NOT_STARTED, Article, Branch, Group, load_article, load_branch, load_groups, title_of
+from conversations.articles import NOT_STARTED, Article, Branch, load_article, load_branch
 from conversations.follow import (
     Done,
     Failed,
@@ -27,6 +27,7 @@ from conversations.follow import (
     follow_from,
     read_patiently,
 )
+from conversations.sidebar import Group, load_groups, title_of
 from inference.protocol import Cursor
 
 Emit = Callable[[str], Awaitable[None]]

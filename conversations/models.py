@@ -1,5 +1,7 @@
 """Conversations and their messages: a row each, a tree by `parent`."""
 
+import secrets
+
 from django.db import models
 from django.utils import timezone
 
@@ -18,6 +20,7 @@ class Conversation(models.Model):
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+")
     title = models.CharField(max_length=200, blank=True)
     system_prompt = models.TextField(blank=True)
+    seen_request = models.UUIDField(null=True)  # of the last reply that was looked at in a browser
     active_leaf = models.ForeignKey("Message", null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)
@@ -35,6 +38,14 @@ class MessageStatus(models.TextChoices):
     COMPLETE = "complete"
     STOPPED = "stopped"
     FAILED = "failed"
+
+
+class Feedback(models.IntegerChoices):
+    """What a reader thinks of a reply."""
+
+    BAD = -1
+    NONE = 0
+    GOOD = 1
 
 
 class Message(models.Model):
@@ -73,11 +84,13 @@ class Message(models.Model):
     error_code = models.CharField(max_length=64, blank=True)
     error_message = models.CharField(max_length=500, blank=True)
     request_id = models.UUIDField(null=True)  # the last one
+    feedback = models.SmallIntegerField(default=0, choices=Feedback.choices)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         constraints = [
             models.CheckConstraint(condition=models.Q(status__in=MessageStatus.values), name="message_status_known"),
+            models.CheckConstraint(condition=models.Q(feedback__in=Feedback.values), name="message_feedback_known"),
             models.UniqueConstraint(
                 fields=["conversation"],
                 condition=models.Q(status__in=["pending", "streaming"]),
@@ -88,3 +101,39 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return f"msg_{self.id}"
+
+
+def new_token() -> str:
+    """What makes the address of a share: 128 random bits."""
+    return secrets.token_urlsafe(16)
+
+
+class Share(models.Model):
+    """A conversation as it was at one moment, to be read by whoever has the address."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    token = models.CharField(max_length=32, unique=True, default=new_token, editable=False)
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="shares")
+    leaf = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="+")  # it and its ancestors are shown
+    created_at = models.DateTimeField(default=timezone.now)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"share of conv_{self.conversation_id}"
+
+
+class TextAccess(models.Model):
+    """Somebody of the staff has read a conversation, and why. For ever: no foreign keys, never changed."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    staff_id = models.UUIDField()
+    staff_email = models.EmailField()
+    conversation_id = models.UUIDField(db_index=True)
+    reason = models.TextField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name_plural = "text accesses"
+
+    def __str__(self) -> str:
+        return f"{self.staff_email} read conv_{self.conversation_id}"

@@ -16,7 +16,8 @@ from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import InvalidInput, TooLarge
 from chatsite.ids import new_id
-from conversations import notices, selectors
+from chatsite import notices
+from conversations import selectors
 from conversations.acceptance import Accepted, Offer, accept
 from conversations.context import Entry
 from conversations.drafts import (

@@ -20,8 +20,9 @@ from chatsite.error_responses import error_headers, handler400
 from chatsite.errors import AppError, NotFound
 from chatsite.ids import parse_id, public_id
 from conversations import frames, selectors, services
-from conversations.articles import UNTITLED, Article, Branch, Group, load_branch, load_groups, title_of
+from conversations.articles import Article, Branch, load_branch
 from conversations.models import Conversation
+from conversations.sidebar import UNTITLED, Group, load_groups, title_of
 from inference.selectors import ModelInfo, models_for
 from quotas.selectors import plan_of
 

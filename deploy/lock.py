@@ -4,6 +4,7 @@ Each lock pins every package with the hashes of all its files, for Python 3.11 a
 no index. `UPGRADE=1 make lock` moves every package to its newest version that fits.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -41,6 +42,7 @@ def main(uv: str) -> None:
     compile_lock(uv, "engine-cuda", extras["engine-cuda"], MODEL_OVERRIDES)
     compile_lock(uv, "engine-cpu", extras["engine-cpu"], MODEL_OVERRIDES + CPU_OVERRIDES)
     separate_platforms(LOCKS / "engine-cpu.txt")
+    drop_funding(ROOT / "package-lock.json")
 
 
 def compile_lock(uv: str, name: str, requirements: list[str], overrides: list[str] | None = None) -> None:
@@ -57,6 +59,14 @@ def compile_lock(uv: str, name: str, requirements: list[str], overrides: list[st
             [*command, f"--override={override}", f"--output-file={target}", str(wanted)], check=True, cwd=ROOT
         )
     print(f"{target.relative_to(ROOT)}: {len(re.findall('^[a-z0-9]', target.read_text(), re.MULTILINE))} packages")
+
+
+def drop_funding(lock: Path) -> None:
+    """Takes out where packages ask for money: the only addresses that npm writes into this lock."""
+    content = json.loads(lock.read_text())
+    for package in content["packages"].values():
+        package.pop("funding", None)
+    lock.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def separate_platforms(lock: Path) -> None:

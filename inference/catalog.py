@@ -20,7 +20,7 @@ MAX_CONTEXT = 2**31 - 1
 MAX_NAME = 100
 MAX_PATH = 500  # of the absolute path, which is what is stored
 MAX_URL = 300
-MAX_CHARS = {"title": 150, "engine_model": 200, "open": 50, "close": 50}
+MAX_CHARS = {"title": 150, "description": 200, "engine_model": 200, "open": 50, "close": 50}
 TOKENIZER = "tokenizer.json"
 # Arguments that the product sets for every engine it starts, and must know to reach it.
 RESERVED_ARGUMENTS = ("--host", "--port", "--model", "--served-model-name", "--max-model-len", "--api-key")
@@ -75,6 +75,7 @@ class ModelSpec:
     replicas: tuple[str, ...] = ()
     engine: EngineSpec = EngineSpec()
     price: PriceSpec = PriceSpec()
+    description: str = ""
 
 
 def read_models(path: Path) -> list[ModelSpec]:
@@ -222,6 +223,7 @@ def _model(table: _Table) -> ModelSpec:
         name=name,
         title=table.text("title") or name,
         context_length=context_length,
+        description=table.text("description"),
         path=_path(table),
         engine_model=table.text("engine_model"),
         system_prompt=table.text("system_prompt"),

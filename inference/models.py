@@ -15,6 +15,7 @@ class Model(models.Model):
 
     name = models.CharField(primary_key=True, max_length=100)
     title = models.CharField(max_length=150)
+    description = models.CharField(max_length=200, blank=True)  # one line, for menus
     context_length = models.PositiveIntegerField()
     path = models.CharField(max_length=500, blank=True, help_text="Folder of the tokenizer and chat template")
     engine_model = models.CharField(max_length=200, blank=True)

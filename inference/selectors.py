@@ -27,6 +27,7 @@ class ModelInfo:
     context_length: int
     tiers: list[str]
     state: str  # ready, loading or down
+    description: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ def require_model(name: str | None, tier: str) -> Model:
 async def models_for(tier: str | None) -> list[ModelInfo]:
     """Enabled models that the tier may use (all without a tier), in the order of models.toml."""
     return [
-        ModelInfo(model.name, model.title or model.name, model.context_length, model.tiers, state)
+        ModelInfo(
+            model.name, model.title or model.name, model.context_length, model.tiers, state, model.description
+        )
         for model, state in await _models_with_state()
         if tier is None or tier in model.tiers
     ]

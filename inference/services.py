@@ -143,6 +143,7 @@ def sync_models(specs: Iterable[ModelSpec], started: Mapping[str, Sequence[str]]
 def _columns(spec: ModelSpec, position: int) -> dict[str, object]:
     return {
         "title": spec.title,
+        "description": spec.description,
         "context_length": spec.context_length,
         "path": str(spec.path) if spec.path else "",
         "engine_model": spec.engine_model,

@@ -9,7 +9,8 @@ from django.db import OperationalError
 
 from chatsite.errors import RateLimited
 from chatsite.ids import new_id, public_id
-from conversations import consumers, flow, follow, live, notices
+from chatsite import notices
+from conversations import consumers, flow, follow, live
 from conversations.articles import NOT_STARTED
 from conversations.follow import Done, Queued, ReplyEvent, Retrying, Started, Token
 from conversations.models import Conversation, Message

@@ -13,7 +13,7 @@ from chatsite.accounts.models import User
 from chatsite.errors import RateLimited
 from chatsite.ids import public_id
 from conversations import views
-from conversations.articles import PAGE_SIZE, age_label
+from conversations.articles import PAGE_SIZE
 from conversations.models import Conversation, Message
 from inference.selectors import ModelInfo
 from tests.conftest import Person

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from chatsite.ids import new_id
 from chatsite.redis import async_client
-from conversations import notices
+from chatsite import notices
 from tests.waiting import wait_until
 
 
