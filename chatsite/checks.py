@@ -10,11 +10,16 @@
 | chatsite.E006 | Redis may evict what the scheduler keeps in it (W006 in development) |
 | chatsite.E007 | CHATSITE_ENV is not a known kind of installation |
 | chatsite.W008 | cookies are sent over plain HTTP |
+| chatsite.E009 | OIDC_ISSUER is set, but not OIDC_CLIENT_ID or OIDC_CLIENT_SECRET |
+| chatsite.E010 | OIDC_ISSUER is not an address, or in production not HTTPS |
+| chatsite.W011 | mails are printed instead of sent |
+| chatsite.E012 | TRUSTED_PROXIES is negative |
 """
 
 import secrets
 from collections.abc import Sequence
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import psycopg
 from django.conf import settings
@@ -33,12 +38,18 @@ CONNECT_SECONDS = 2
 @register(TAG)
 def check_installation(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
     """Every check of this table that applies here."""
-    return [*environment_problems(), *settings_problems(), *database_problems(), *redis_problems()]
+    return [
+        *environment_problems(),
+        *settings_problems(),
+        *account_problems(),
+        *database_problems(),
+        *redis_problems(),
+    ]
 
 
 def refuse_unsafe_start() -> None:
     """Raises ImproperlyConfigured when this process must not serve. Called as the apps load: servers run no checks."""
-    problems = environment_problems()
+    problems = environment_problems() + account_problems()
     if settings.PRODUCTION:
         problems += [*settings_problems(), *database_problems(), *redis_problems()]
     errors = [problem for problem in problems if isinstance(problem, Error)]
@@ -70,6 +81,26 @@ def settings_problems() -> list[CheckMessage]:
     if not (settings.SESSION_COOKIE_SECURE and settings.CSRF_COOKIE_SECURE):
         hint = "Serve the site over HTTPS and leave SECURE_COOKIES on."
         problems.append(Warning("Session and CSRF cookies are sent over plain HTTP.", hint=hint, id="chatsite.W008"))
+    return problems
+
+
+def account_problems() -> list[CheckMessage]:
+    """What would shut people out, or let them in by a way that others can read."""
+    problems: list[CheckMessage] = []
+    if settings.OIDC_ISSUER:
+        if not (settings.OIDC_CLIENT_ID and settings.OIDC_CLIENT_SECRET):
+            hint = "Set both to what the identity provider gave you for this site."
+            problems.append(Error("OIDC_CLIENT_ID or OIDC_CLIENT_SECRET is missing.", hint=hint, id="chatsite.E009"))
+        address = urlsplit(settings.OIDC_ISSUER)
+        if not address.hostname or address.scheme not in ({"https"} if settings.PRODUCTION else {"http", "https"}):
+            hint = "Give the whole address, such as https://login.example.org/realms/main."
+            problems.append(Error(f"OIDC_ISSUER is {settings.OIDC_ISSUER!r}.", hint=hint, id="chatsite.E010"))
+    if settings.TRUSTED_PROXIES < 0:
+        hint = "Say how many proxies of yours are in front of the site; 0 for none."
+        problems.append(Error("TRUSTED_PROXIES is negative.", hint=hint, id="chatsite.E012"))
+    if settings.PRODUCTION and settings.EMAIL_BACKEND.endswith(".console.EmailBackend"):
+        hint = "Set EMAIL_URL; until then, links that let people in are in the logs."
+        problems.append(Warning("Mails are printed instead of sent.", hint=hint, id="chatsite.W011"))
     return problems
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -13,6 +14,7 @@ import structlog
 from django.core import exceptions as django_errors
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template import loader
+from django.utils.http import escape_leading_slashes
 from rest_framework import exceptions as rest_errors
 from rest_framework.views import set_rollback
 
@@ -29,6 +31,23 @@ CLOSE_TRY_AGAIN_LATER = 1013
 CLOSE_TOO_SLOW = 4408  # sent by the consumer that measures it
 _CLOSE_CODES = {401: 4401, 403: 4404, 404: 4404, 413: 1009, 429: 4429, 503: CLOSE_TRY_AGAIN_LATER}
 CLOSE_INVALID = 4400
+
+# What a page says where nobody knows better: its title, and the sentence in place of the API's
+_PAGE_WORDS = {
+    400: ("That did not work", "The address or the form was not understood. Nothing was changed."),
+    401: ("Sign in first", "This page is for people who are signed in."),
+    403: ("Not allowed", "Your account may not open this page or do this."),
+    404: (
+        "Page not found",
+        "There is nothing at this address. It may have been deleted, or it belongs to somebody else.",
+    ),
+    405: ("That did not work", "This address does not take that kind of request. Nothing was changed."),
+    409: ("Changed meanwhile", "This was changed in another place. Reload the page and try again."),
+    413: ("Too large", "What was sent is larger than this site takes. Nothing was changed."),
+    429: ("Too many requests", "Please wait a little, then try again. Nothing was changed."),
+    500: ("Something went wrong", "The fault is on our side, and it was noted. What you had saved is kept."),
+    503: ("Not available now", "The site cannot answer at the moment. Your conversations are kept; try again shortly."),
+}
 
 
 @dataclass(frozen=True)
@@ -128,8 +147,12 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def handler500(request: HttpRequest) -> HttpResponse:
-    """Django has logged the exception with its traceback."""
-    return _page_or_problem(request, errors.AppError())
+    """Django has logged the exception with its traceback, and calls this while it is being handled."""
+    error = sys.exc_info()[1]
+    known = error if isinstance(error, errors.AppError) else None
+    if error is not None and known is None:
+        known = _from_stores(error)
+    return _page_or_problem(request, known or errors.AppError())
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -145,13 +168,23 @@ def _problem_response(error: errors.AppError) -> HttpResponse:
 
 
 def _page_or_problem(request: HttpRequest, error: errors.AppError) -> HttpResponse:
-    if request.path.startswith(API_PREFIX):
-        return _problem_response(error)
+    return _problem_response(error) if request.path.startswith(API_PREFIX) else error_page(request, error)
+
+
+def error_page(
+    request: HttpRequest, error: errors.AppError, *, title: str | None = None, detail: str | None = None
+) -> HttpResponse:
+    """A page that says what happened and where to go on. Its sentence is in `.detail`, for htmx to take."""
+    known_title, general = _PAGE_WORDS.get(error.status, (HTTPStatus(error.status).phrase, None))
+    own = type(error).__module__ != errors.__name__  # an app's, which says what this is about
+    told = own or error.message != (type(error).__doc__ or "").strip()  # by whoever raised it
     context = {
-        "status": error.status,
-        "title": HTTPStatus(error.status).phrase,
-        "detail": error.message,
-        "request_id": current_request_id(),
+        "title": title or known_title,
+        "detail": detail or (error.message if told or general is None else general),
+        "request_id": current_request_id() if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "",
+        "way_back": error.param != "Host",  # every address of a host that is not served leads here again
+        "again": retryable(error),
+        "address": escape_leading_slashes(request.get_full_path()) if request.method == "GET" else "",
     }
     # Without the request: its context processors read the session and the database, which may be what failed.
     page = loader.render_to_string("chatsite/error.html", context)

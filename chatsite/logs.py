@@ -3,6 +3,7 @@
 The settings file uses this module, so it imports nothing that needs the settings.
 """
 
+import logging
 import re
 from typing import Any
 
@@ -22,6 +23,14 @@ _NAMED = re.compile(
     r"""\s*:\s*b?)(\\?["'])(?:[^"'\\]|\\[^"'])*\2""",
     re.IGNORECASE,
 )
+
+
+class OneLine(logging.Filter):
+    """A logging filter: what is logged has no traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = None
+        return True
 
 
 def accept_request_id(offered: str | None) -> str:

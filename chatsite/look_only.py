@@ -1,10 +1,11 @@
 """An admin page to look at: what it shows is written elsewhere."""
 
-from django.contrib import admin
 from django.http import HttpRequest
 
+from chatsite.admin_search import SearchableAdmin
 
-class LookOnlyAdmin(admin.ModelAdmin):
+
+class LookOnlyAdmin(SearchableAdmin):
     """Nothing is added, changed or deleted here."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -1,12 +1,14 @@
-"""What all pages of a user must hear, whichever process they are on: that a conversation has changed.
+"""What all pages of a user must hear, whichever process they are on: that a conversation, or a session, has changed.
 
-A capped stream per user holds conversation ids and nothing else; who hears one reads the rows. One reader per process
-serves all its pages. A notice may be lost with Redis: pages then catch up when they next read the rows by themselves.
+A capped stream per user holds ids and nothing else: of a conversation, of a reply that has ended, or one of the two
+below. Who hears one reads the rows. One reader per process serves all its pages. A notice may be lost with Redis: pages
+then catch up when they next read the rows by themselves.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -14,46 +16,63 @@ from weakref import WeakKeyDictionary
 import structlog
 from redis.exceptions import RedisError
 
-from chatsite.redis import SCHEMA, async_client
+from chatsite.redis import SCHEMA, Call, Script, async_client, sync_client
 
 STREAM_LENGTH: Final = 256
 STREAM_SECONDS: Final = 3600
 POLL_SECONDS: Final = 0.2  # one read over all users of the process
-PENDING_LIMIT: Final = 64  # conversations; beyond, a page is told that anything may have changed
+PENDING_LIMIT: Final = 64  # ids; beyond, a page is told that anything may have changed
 ANYTHING: Final = UUID(int=0)
+SESSIONS: Final = UUID(int=1)  # the user's sessions: pages look at once whether theirs still holds
+ANNOUNCE: Final = Script.load(Path(__file__).parent / "announce.lua")
 
 log = structlog.get_logger(__name__)
 
 
+def prefix_of(user_id: UUID) -> str:
+    return f"{SCHEMA}:{{u:{user_id}}}"
+
+
 def stream_key(user_id: UUID) -> str:
-    return f"{SCHEMA}:{{u:{user_id}}}:notices"
+    return f"{prefix_of(user_id)}:notices"
 
 
-async def announce(user_id: UUID, conversation_id: UUID) -> None:
+def announce_call(user_id: UUID, what: UUID) -> Call:
+    """To be sent along with other calls."""
+    return Call(ANNOUNCE, prefix_of(user_id), (str(what), STREAM_LENGTH, STREAM_SECONDS))
+
+
+async def announce(user_id: UUID, what: UUID) -> None:
     """Call it after the commit. What cannot be announced is only seen later."""
-    key = stream_key(user_id)
+    call = announce_call(user_id, what)
     try:
-        async with async_client().pipeline(transaction=False) as pipe:
-            pipe.xadd(key, {"c": str(conversation_id)}, maxlen=STREAM_LENGTH, approximate=True)
-            pipe.expire(key, STREAM_SECONDS)
-            await pipe.execute()
+        await call.script(async_client(), call.prefix, *call.args)
+    except (RedisError, OSError) as error:
+        log.warning("notice not sent", user=str(user_id), error=str(error))
+
+
+def announce_sync(user_id: UUID, what: UUID) -> None:
+    """`announce`, for code in a thread."""
+    call = announce_call(user_id, what)
+    try:
+        call.script.call_sync(sync_client(), call.prefix, *call.args)
     except (RedisError, OSError) as error:
         log.warning("notice not sent", user=str(user_id), error=str(error))
 
 
 class Subscription:
-    """A page's ear. Iterating gives conversation ids, ANYTHING when notices may have been lost."""
+    """A page's ear. Iterating gives ids, ANYTHING when notices may have been lost."""
 
     def __init__(self, user_id: UUID) -> None:
         self.user_id = user_id
         self._changed: dict[UUID, None] = {}  # in order, each once
         self._awake = asyncio.Event()
 
-    def put(self, conversation_id: UUID) -> None:
+    def put(self, what: UUID) -> None:
         if len(self._changed) >= PENDING_LIMIT:
-            self._changed = {ANYTHING: None}
+            self._changed = {ANYTHING: None, SESSIONS: None}
         else:
-            self._changed[conversation_id] = None
+            self._changed[what] = None
         self._awake.set()
 
     async def __aiter__(self) -> AsyncIterator[UUID]:
@@ -61,8 +80,8 @@ class Subscription:
             await self._awake.wait()
             self._awake.clear()
             changed, self._changed = self._changed, {}
-            for conversation_id in changed:
-                yield conversation_id
+            for what in changed:
+                yield what
 
 
 class _Reader:
@@ -113,14 +132,15 @@ class _Reader:
             for _, fields in entries:
                 self._tell(user_id, UUID(fields[b"c"].decode()))
 
-    def _tell(self, user_id: UUID, conversation_id: UUID) -> None:
+    def _tell(self, user_id: UUID, what: UUID) -> None:
         for subscription in self._subscriptions.get(user_id, ()):
-            subscription.put(conversation_id)
+            subscription.put(what)
 
     def _lost_all(self) -> None:
         for user_id in self._places:
             self._places[user_id] = "0-0"
             self._tell(user_id, ANYTHING)
+            self._tell(user_id, SESSIONS)
 
 
 async def _last_entry(user_id: UUID) -> str:

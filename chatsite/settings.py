@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import structlog
 from environs import Env
@@ -15,6 +16,7 @@ env = Env()
 ENVIRONMENT = env.str("CHATSITE_ENV", "development")
 PRODUCTION = ENVIRONMENT == "production"
 DEBUG = env.bool("DEBUG", False)
+SITE_NAME = env.str("SITE_NAME", "chatsite")  # in titles and mails
 INSECURE_SECRET_KEY = "insecure-development-key-do-not-use-it-in-production"
 SECRET_KEY = env.str("SECRET_KEY", INSECURE_SECRET_KEY)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", [] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", "testserver"])
@@ -39,9 +41,8 @@ CACHES = {
 }
 
 INSTALLED_APPS = [
-    "unfold",  # the admin's theme, ahead of what it restyles
-    "unfold.contrib.filters",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",  # the admin's theme, ahead of what it restyles
+    "chatsite.apps.ChatsiteAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -76,6 +77,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "chatsite.timezones.local_time",
 ]
 ROOT_URLCONF = "chatsite.urls"
 ASGI_APPLICATION = "chatsite.asgi.application"
@@ -89,6 +91,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "chatsite.accounts.context.site",
             ]
         },
     }
@@ -97,6 +100,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
+FORMAT_MODULE_PATH = "chatsite.formats"  # dates as 2026-01-31 14:05:09
 
 # Accounts and security
 AUTH_USER_MODEL = "accounts.User"
@@ -123,33 +127,47 @@ ACCOUNT_CHANGE_EMAIL = True
 ACCOUNT_MAX_EMAIL_ADDRESSES = 2  # the one in use, and one that is to take its place
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_LOGIN_ON_PASSWORD_RESET = False
-# Guessing: by address of the client, and by account, whoever asks. Counted in the cache; while it is away nobody signs in.
+ACCOUNT_FORMS = {
+    "login": "chatsite.accounts.forms.LoginForm",
+    "signup": "chatsite.accounts.forms.SignupForm",
+    "add_email": "chatsite.accounts.forms.AddEmailForm",
+    "change_password": "chatsite.accounts.forms.ChangePasswordForm",
+    "set_password": "chatsite.accounts.forms.SetPasswordForm",
+    "reset_password": "chatsite.accounts.forms.ResetPasswordForm",
+    "reset_password_from_key": "chatsite.accounts.forms.ResetPasswordKeyForm",
+    "reauthenticate": "chatsite.accounts.forms.ReauthenticateForm",
+    "confirm_reauthentication_code": "chatsite.accounts.forms.ConfirmReauthenticationCodeForm",
+}
+ACCOUNT_EMAIL_NOTIFICATIONS = True  # a mail when the password or the address has changed
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_EMAIL_CONFIRMATION_EXPIRE_DAYS = 3
+ACCOUNT_EMAIL_CONFIRMATION_AUTHENTICATED_REDIRECT_URL = "/account/"
+PASSWORD_RESET_TIMEOUT = 3600  # seconds
+ACCOUNT_REAUTHENTICATION_REQUIRED = True  # the password again, before the address is changed or sign-ins are removed
+# Guessing: by address of the client, and by account, whoever asks. Counted in the cache: while it is away nobody can
+# sign in.
 ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
 # How many proxies in front are trusted to say in X-Forwarded-For who the client is
 TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", 0)
 ALLAUTH_TRUSTED_PROXY_COUNT = TRUSTED_PROXIES
 
 # Sign-in through the organisation's own identity provider, where one is named
-OIDC_ISSUER = env.str("OIDC_ISSUER", "")
+OIDC_ISSUER = env.str("OIDC_ISSUER", "").rstrip("/")
+OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", "")
+OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", "")
 OIDC_NAME = env.str("OIDC_NAME", "single sign-on")
 SOCIALACCOUNT_ADAPTER = "chatsite.accounts.adapter.SocialAccountAdapter"
+SOCIALACCOUNT_FORMS = {"signup": "chatsite.accounts.forms.SocialSignupForm"}
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = True  # the provider's verified address finds the account that is there
 SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
-SOCIALACCOUNT_PROVIDERS = {
-    "openid_connect": {
-        "APPS": [
-            {
-                "provider_id": "oidc",
-                "name": OIDC_NAME,
-                "client_id": env.str("OIDC_CLIENT_ID", ""),
-                "secret": env.str("OIDC_CLIENT_SECRET", ""),
-                "settings": {"server_url": OIDC_ISSUER},
-            }
-        ]
-        if OIDC_ISSUER
-        else []
-    }
+OIDC_APP: dict[str, Any] = {
+    "provider_id": "oidc",
+    "name": OIDC_NAME,
+    "client_id": OIDC_CLIENT_ID,
+    "secret": OIDC_CLIENT_SECRET,
+    "settings": {"server_url": OIDC_ISSUER, "oauth_pkce_enabled": True},
 }
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [OIDC_APP] if OIDC_ISSUER else []}}
 
 # Mail: printed until EMAIL_URL names a server
 for _name, _value in env.dj_email_url("EMAIL_URL", "console:").items():
@@ -157,6 +175,7 @@ for _name, _value in env.dj_email_url("EMAIL_URL", "console:").items():
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "chatsite <noreply@localhost>")
 SERVER_EMAIL = DEFAULT_FROM_EMAIL
+PUBLIC_SHARES = env.bool("PUBLIC_SHARES", False)  # whether who has a share's address may read it without signing in
 CSRF_FAILURE_VIEW = "chatsite.error_responses.csrf_failure"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -164,6 +183,7 @@ CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_COOKIES = env.bool("SECURE_COOKIES", PRODUCTION)
 SESSION_COOKIE_SECURE = SECURE_COOKIES
 CSRF_COOKIE_SECURE = SECURE_COOKIES
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if SECURE_COOKIES else "http"  # of links in mails, whatever the proxy says
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -203,6 +223,17 @@ MAX_BODY_BYTES = env.int("MAX_BODY_BYTES", 2 * 1024 * 1024)  # a JSON body
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 RAW_AUTHENTICATOR = "chatsite.accounts.authentication.authenticate_scope"
 
+# The admin (chatsite.admin_site); its colours are in static/css/admin.css
+UNFOLD = {
+    "SITE_TITLE": "Chat admin",
+    "SITE_HEADER": "Chat admin",
+    "SITE_SYMBOL": "forum",
+    "STYLES": ["chatsite.admin_site.stylesheet"],
+    "SHOW_HISTORY": True,
+    "SHOW_BACK_BUTTON": False,
+    "SIDEBAR": {"show_search": True, "navigation": "chatsite.admin_site.navigation"},
+}
+
 # Inference: numbers of ../SCHEDULER that an operator may change
 LEASE_SECONDS = 7.0  # a lease lives so long without a renewal
 ABORT_AFTER_SECONDS = 5.0  # a runner aborts its own streams so long after sending its last successful renewal
@@ -227,6 +258,8 @@ STOP_WAIT_SECONDS = 2.0
 CANCEL_ON_DISCONNECT = False  # native routes: a closed connection does not end a reply
 # What happens to a request's owner, by kind, in the same transaction (inference.owners)
 REQUEST_OWNERS = {"message": "conversations.replies.MessageOwner"}
+REQUEST_OWNERS_IN_ADMIN = {"message": "conversations.admin_owner.MessagePages"}  # inference.admin_owners
+CURRENCY = env.str("CURRENCY", "USD")  # of the prices in models.toml
 
 # Background work
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", REDIS_URL)
@@ -276,12 +309,14 @@ LOGGING = {
             "foreign_pre_chain": _log_processors,
         }
     },
+    "filters": {"one_line": {"()": "chatsite.logs.OneLine"}},
     "handlers": {"default": {"class": "logging.StreamHandler", "formatter": "default"}},
     "root": {"handlers": ["default"], "level": LOG_LEVEL},
     "loggers": {
         "daphne": {"level": "WARNING"},
         "django.channels.server": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},
+        "django.security.DisallowedHost": {"filters": ["one_line"]},  # scanners: nothing of ours is wrong
     },
 }
 structlog.configure(

@@ -1,15 +1,24 @@
 """Every address that Django serves. Streaming routes are ahead of it (chatsite.asgi)."""
 
+from allauth.account.decorators import secure_admin_login
+from allauth.account.views import logout
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from chatsite.operations import health
 from conversations.urls import api_urlpatterns
 
+# The admin has no door of its own: sign-ins go through the same lockout, and sign-outs close the same pages.
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("admin/logout/", logout),
+    path("admin/password_change/", RedirectView.as_view(pattern_name="account_change_password")),
     path("admin/", admin.site.urls),
+    path("accounts/", include("chatsite.accounts.entrance")),
     path("accounts/", include("allauth.urls")),
     path("account/", include("chatsite.accounts.urls")),
     *api_urlpatterns,
@@ -19,4 +28,5 @@ urlpatterns = [
 handler400 = "chatsite.error_responses.handler400"
 handler403 = "chatsite.error_responses.handler403"
 handler404 = "chatsite.error_responses.handler404"
+handler429 = "chatsite.accounts.lockout.handler429"  # asked for by allauth
 handler500 = "chatsite.error_responses.handler500"

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils.crypto import salted_hmac
 
+from chatsite import notices
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
-from chatsite import notices
 from conversations.drafts import Draft, Remember
 from conversations.errors import ReplyRunning
 from conversations.models import Message

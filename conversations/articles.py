@@ -1,11 +1,11 @@
 """Messages as the page shows them: what the templates need, read in a handful of queries."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from uuid import UUID
 
-from django.db.models import prefetch_related_objects
+from django.db.models import Q, prefetch_related_objects
 from django.utils.safestring import SafeString
 
 from chatsite.accounts.protocol import Principal
@@ -35,12 +35,19 @@ class Article:
     finish_reason: str = ""
     error_code: str = ""
     error_message: str = ""
-    left_out: int = 0
+    left_out: int = 0  # earlier turns that the model did not see
+    cut: bool = False  # whether that is more than at the reply before
+    feedback: int = 0
     siblings: Sequence[UUID] = ()
 
     @property
     def public_id(self) -> str:
         return public_id("msg", self.id)
+
+    @property
+    def reference(self) -> str:
+        """What an operator finds the reply by."""
+        return public_id("req", self.request_id) if self.request_id else ""
 
     @property
     def html(self) -> SafeString:
@@ -110,14 +117,31 @@ def load_article(principal: Principal, message_id: UUID) -> Article:
 
 
 def _articles(principal: Principal, messages: list[Message]) -> list[Article]:
+    """`messages`: along a branch, oldest first."""
     prefetch_related_objects(messages, "model")
     siblings = _siblings(messages)
-    return [_article(principal, message, siblings[message.parent_id]) for message in messages]
+    left_out = _left_out_before(messages[0]) if any(message.left_out for message in messages) else 0
+    found = []
+    for message in messages:
+        same_turn = siblings[message.parent_id, message.role]
+        article = _article(principal, message, same_turn)
+        if article.left_out > left_out:
+            article = replace(article, cut=True)
+        left_out = max(left_out, article.left_out)
+        found.append(article)
+    return found
+
+
+def _left_out_before(first: Message) -> int:
+    """What the reply ahead of `first`, a turn of either side, had left out."""
+    above = Q(id=first.parent_id) | Q(children__children=first.id)
+    found = Message.objects.filter(above, role=Message.Role.ASSISTANT).values_list("left_out", flat=True).first()
+    return found or 0
 
 
 def _article(principal: Principal, message: Message, siblings: Sequence[UUID]) -> Article:
     if message.role == Message.Role.USER:
-        return Article(message.id, message.role, message.content, message.status)
+        return Article(message.id, message.role, message.content, message.status, siblings=siblings)
     if message.status in selectors.RUNNING:
         reply = selectors.get_reply(principal, message.id)  # it may have ended since the branch was read
         return _reply_article(message, reply, siblings)
@@ -138,6 +162,7 @@ def _reply_article(message: Message, reply: Reply | None, siblings: Sequence[UUI
         error_code=source.error_code,
         error_message=source.error_message,
         left_out=message.left_out,
+        feedback=message.feedback,
         siblings=siblings,
     )
 
@@ -148,11 +173,19 @@ def shown_cursor(reply: Reply) -> Cursor:
     return Cursor(request_id, reply.tokens, len(reply.text))
 
 
-def _siblings(messages: Iterable[Message]) -> dict[UUID | None, list[UUID]]:
-    """The versions of each reply, oldest first, by the turn they answer."""
-    parents = {message.parent_id for message in messages if message.role == Message.Role.ASSISTANT}
-    rows = Message.objects.filter(parent_id__in=parents, role=Message.Role.ASSISTANT).order_by("created_at", "id")
-    found: dict[UUID | None, list[UUID]] = defaultdict(list)
-    for parent, message_id in rows.values_list("parent_id", "id"):
-        found[parent].append(message_id)
+Turn = tuple[UUID | None, str]  # what it follows, and who speaks
+
+
+def _siblings(messages: Sequence[Message]) -> dict[Turn, list[UUID]]:
+    """The versions of each turn, oldest first."""
+    if not messages:
+        return {}
+    parents = {message.parent_id for message in messages}
+    same = Q(parent_id__in=parents - {None})
+    if None in parents:
+        same |= Q(parent_id=None)
+    rows = Message.objects.filter(same, conversation_id=messages[0].conversation_id).order_by("created_at", "id")
+    found: dict[Turn, list[UUID]] = defaultdict(list)
+    for parent, role, message_id in rows.values_list("parent_id", "role", "id"):
+        found[parent, role].append(message_id)
     return found

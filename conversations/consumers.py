@@ -1,8 +1,7 @@
-"""The page's WebSocket: one per page, on one conversation.
+"""The page's WebSocket: one per page, on one conversation or, on the page of a new chat, on none.
 
-The page sends JSON: `hello` (what it shows), `send`, `stop`, `regenerate`, `continue`, `choose`, `ack`. It is answered
-with htmx fragments (`frames`). Close codes: 4401 no session, 4404 not yours, 4408 too slow, 4429 too many frames,
-1009 too big, 1011 our fault, 1013 a store is away.
+The page sends JSON (`commands`) and is answered with htmx fragments (`frames`). Close codes: 4401 no session, 4404 not
+yours or deleted, 4408 too slow, 4429 too many frames, 1009 too big, 1011 our fault, 1013 a store is away.
 """
 
 import asyncio
@@ -11,78 +10,57 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-import msgspec
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from chatsite import notices
 from chatsite.accounts.authentication import authenticate_scope
 from chatsite.accounts.protocol import Principal
 from chatsite.concurrency import end_tasks
+from chatsite.database import run_db
 from chatsite.error_responses import CLOSE_TOO_SLOW, close_code, convert
-from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, TooLarge
+from chatsite.errors import AppError, NotAuthenticated, NotFound, TooLarge
 from chatsite.ids import parse_id
-from chatsite import notices
-from conversations import frames, services
+from chatsite.timezones import cookies_of, in_zone_of
+from conversations import commands, frames, services
+from conversations.commands import (
+    Ack,
+    Changed,
+    Choose,
+    Command,
+    Continue,
+    Feedback,
+    Hello,
+    Regenerate,
+    Seen,
+    Send,
+    Stop,
+    message_id,
+    place_of,
+    request_id,
+)
 from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
 from conversations.follow import AWAY, is_away
-from conversations.live import LivePage, Place
-from inference.protocol import Cursor
+from conversations.live import Gone, LivePage
+from conversations.live_sidebar import LiveSidebar
 
 PING_SECONDS: Final = 15.0
 RECHECK_SECONDS: Final = 30.0  # session and membership
-MAX_FRAME_BYTES: Final = 2 * services.MAX_CONTENT_BYTES  # JSON escapes may double a text
 QUEUED_COMMANDS: Final = 16
 
 
-class Hello(msgspec.Struct, tag="hello"):
-    message: str | None = None
-    request: str | None = None
-    cursor: str | None = None
-    again: bool = False  # not the first connection of this page
-
-
-class Send(msgspec.Struct, tag="send"):
-    content: str
-    model: str | None = None
-
-
-class Stop(msgspec.Struct, tag="stop"):
-    message: str
-
-
-class Regenerate(msgspec.Struct, tag="regenerate"):
-    message: str
-
-
-class Continue(msgspec.Struct, tag="continue"):
-    message: str
-
-
-class Choose(msgspec.Struct, tag="choose"):
-    message: str
-
-
-class Ack(msgspec.Struct, tag="ack"):
-    frames: int
-
-
-class Changed(msgspec.Struct):
-    """A notice, put among the page's own commands so that only one thing at a time changes what it shows."""
-
-
-Command = Hello | Send | Regenerate | Continue | Choose | Changed
-decode = msgspec.json.Decoder(Hello | Send | Stop | Regenerate | Continue | Choose | Ack).decode
-
-
 class ChatConsumer(AsyncWebsocketConsumer):
-    page: LivePage | None = None
+    principal: Principal | None = None  # None before it is let in, and once it closes
+    page: LivePage | None = None  # None on the page of a new chat
+    sidebar: LiveSidebar
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
         try:
-            await super().__call__(scope, receive, send)
+            with in_zone_of(cookies_of(scope)):
+                await super().__call__(scope, receive, send)
         finally:  # whether the page left or the server stops
             await end_tasks(self.tasks)
 
@@ -101,46 +79,42 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _open(self) -> None:
         principal = await session_principal(self.scope)
-        conversation_id = parse_id("conv", self.scope["url_route"]["kwargs"]["conversation"])
-        if conversation_id is None:
-            raise NotFound
-        page = LivePage(principal, conversation_id, self.outbox.put, self._start)
-        await page.check()
-        self.page = page
-        for task in (self._work(page), self._heartbeat(page), self._listen(page)):
+        conversation_id = conversation_of(self.scope)
+        page = None
+        if conversation_id is not None:
+            page = LivePage(principal, conversation_id, self.outbox.put, self._start)
+            await page.check()
+        self.principal, self.page = principal, page
+        self.sidebar = LiveSidebar(principal, conversation_id, self.outbox.put)
+        for task in (self._work(), self._heartbeat(), self._listen(principal.user_id)):
             self._start(task)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if self.page is None:
+        if self.principal is None:
             return  # refused, and closing
         try:
             self.budget.spend()
-            self._accept(self._decode(text_data))
+            self._accept(commands.decode(text_data))
         except (TooManyFrames, TooLarge) as error:
             await self._close_for(error)
         except AppError as error:
             self._start(self._refuse(error))  # not awaited: it may wait for an acknowledgement, which arrives here
 
-    def _decode(self, text: str | None) -> Any:
-        if text is None:
-            raise InvalidInput("Send text, not bytes.")
-        if len(text) > MAX_FRAME_BYTES:
-            raise TooLarge
-        try:
-            return decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:  # the last: nested too deep
-            raise InvalidInput(f"This was not understood: {error}") from None
-
-    def _accept(self, frame: Command | Stop | Ack) -> None:
+    def _accept(self, frame: commands.Frame) -> None:
         if isinstance(frame, Ack):
             self.outbox.acknowledge(frame.frames)
         elif isinstance(frame, Stop):  # at once: it may wait two seconds, or overtake what is queued
-            self._start(self._stop(frame.message))
+            self._start(self._stop(self._caller(), frame.message))
         else:
             try:
                 self.commands.put_nowait(frame)
             except asyncio.QueueFull:
                 raise TooManyFrames from None
+
+    def _caller(self) -> Principal:
+        if self.principal is None:
+            raise NotAuthenticated
+        return self.principal
 
     # Tasks: an error in one closes the socket, and the page connects again with its cursor
 
@@ -156,26 +130,47 @@ class ChatConsumer(AsyncWebsocketConsumer):
         except Exception as error:  # `convert` logs what is not expected
             await self._close_for(error)
 
-    async def _work(self, page: LivePage) -> None:
+    async def _work(self) -> None:
         while True:
             command = await self.commands.get()
             try:
-                await self._carry_out(page, command)
+                await self._carry_out(self._caller(), command)
+            except (TooSlow, Gone):
+                raise
             except AppError as error:
-                if isinstance(error, TooSlow):
-                    raise
-                await self._refuse(error)
+                await self._refuse(error, command.id if isinstance(command, Send) else None)
 
-    async def _carry_out(self, page: LivePage, command: Command) -> None:
-        principal = page.principal
+    async def _carry_out(self, principal: Principal, command: Command) -> None:
+        page = self.page
+        if isinstance(command, Changed):
+            await self._show_change(command.what)
+        elif page is None:
+            if not isinstance(command, Hello):
+                raise NotFound
+            await self.sidebar.refresh(always=command.again)
+        else:
+            await self._act(principal, page, command)
+
+    async def _act(self, principal: Principal, page: LivePage, command: Command) -> None:
+        """What a person does on the page of a conversation. What follows from it is shown at once."""
         match command:
             case Hello():
                 await page.catch_up(place_of(command))
-                await page.refresh_sidebar(always=command.again)
+                await self.sidebar.refresh(always=command.again)
+                await page.refresh_meters(told=not command.again)
+                return
+            case Seen():
+                await services.mark_seen(principal, page.conversation_id, request_id(command.request))
+                return  # a notice tells, here as everywhere
+            case Feedback():
+                found = message_id(command.message)
+                await run_db(services.give_feedback, principal, found, command.value)
+                await self.outbox.put(frames.feedback(found, command.value))
                 return
             case Send():
-                await services.send(principal, page.conversation_id, command.content, model=command.model or None)
-                await self.outbox.put(frames.ACCEPTED)
+                await commands.send(principal, page.conversation_id, command)
+                await page.refresh(command.id)
+                await self.outbox.put(frames.accepted(command.id))
             case Regenerate():
                 await services.regenerate(principal, message_id(command.message))
             case Continue():
@@ -183,49 +178,65 @@ class ChatConsumer(AsyncWebsocketConsumer):
             case Choose():
                 await services.choose_version(principal, message_id(command.message))
         await page.refresh()
-        await page.refresh_sidebar()
+        await self.sidebar.refresh()
 
-    async def _stop(self, message: str) -> None:
-        assert self.page is not None
+    async def _show_change(self, what: UUID) -> None:
+        await self.sidebar.refresh()  # first: it has news even where the conversation is gone
+        page = self.page
+        if page is None:
+            return
+        if what in (page.conversation_id, notices.ANYTHING):
+            await page.refresh()
+        elif page.shows_end_of(what):  # the reply has ended, and what it held is given back
+            await page.refresh_meters()
+
+    async def _stop(self, principal: Principal, message: str) -> None:
         try:
-            await services.stop(self.page.principal, message_id(message))
+            await services.stop(principal, message_id(message))
         except AppError as error:
             await self._refuse(error)
 
-    async def _listen(self, page: LivePage) -> None:
-        async with notices.subscribed(page.principal.user_id) as changes:
-            await self.commands.put(Changed())  # what changed before the subscription was there
-            async for _ in changes:
-                await self.commands.put(Changed())
+    async def _listen(self, user_id: UUID) -> None:
+        async with notices.subscribed(user_id) as changes:
+            await self.commands.put(Changed(notices.ANYTHING))  # what changed before the subscription was there
+            async for what in changes:
+                if what == notices.SESSIONS:
+                    await self._recheck_if_possible()
+                else:
+                    await self.commands.put(Changed(what))
 
-    async def _heartbeat(self, page: LivePage) -> None:
-        """A ping that the page can see (S8), and a look at whether the caller may still be here.
-
-        While the database is away nobody can tell: it is asked again at the next ping.
-        """
-        since_check = 0.0
+    async def _heartbeat(self) -> None:
+        """A ping that the page can see (S8), and a look at whether the caller may still be here."""
+        unchecked = 0.0  # seconds
         while True:
             await asyncio.sleep(PING_SECONDS)
             await self.outbox.put(frames.PING)
-            since_check += PING_SECONDS
-            if since_check >= RECHECK_SECONDS:
-                try:
-                    await self._recheck(page)
-                    since_check = 0.0
-                except AWAY as error:
-                    if not is_away(error):
-                        raise
+            if self.page is not None and self.page.meters_move:
+                await self.page.refresh_meters()
+            unchecked += PING_SECONDS
+            if unchecked >= RECHECK_SECONDS and await self._recheck_if_possible():
+                unchecked = 0.0
 
-    async def _recheck(self, page: LivePage) -> None:
-        if await session_principal(self.scope) != page.principal:
-            raise NotAuthenticated
-        await page.check()
+    async def _recheck_if_possible(self) -> bool:
+        """False while the database is away: nobody can tell then, and it is asked again at the next ping."""
+        try:
+            if await session_principal(self.scope) != self.principal:
+                raise NotAuthenticated
+            if self.page is not None:
+                await self.page.check()
+        except AWAY as error:
+            if not is_away(error):
+                raise
+            return False
+        return True
 
     # Answers
 
-    async def _refuse(self, error: AppError) -> None:
-        await self.outbox.put(frames.notice(frames.refusal(error)))
-        await self.outbox.put(frames.refused(error))
+    async def _refuse(self, error: AppError, sent: str | None = None) -> None:
+        """`sent`: the id of the message that is refused; its page says so beside it."""
+        if sent is None:
+            await self.outbox.put(frames.notice(error.message, error.retry_after))
+        await self.outbox.put(frames.refused(error, sent))
 
     async def _send_text(self, frame: str) -> None:
         await self.send(text_data=frame)
@@ -235,7 +246,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         must not go on pinging, or its page would never connect again."""
         if self.closing:
             return  # what fails after the first is its consequence
-        self.closing, self.page = True, None
+        self.closing, self.principal = True, None
         converted = convert(error)
         try:
             await self.close(CLOSE_TOO_SLOW if isinstance(converted, TooSlow) else close_code(converted))
@@ -261,19 +272,12 @@ def same_origin(scope: Mapping[str, Any]) -> bool:
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS) and urlsplit(origin).netloc == host
 
 
-def message_id(text: str) -> UUID:
-    """Raises NotFound."""
-    found = parse_id("msg", text)
+def conversation_of(scope: Mapping[str, Any]) -> UUID | None:
+    """The conversation in the address, None where it names none. Raises NotFound."""
+    name = scope["url_route"]["kwargs"].get("conversation")
+    if name is None:
+        return None
+    found = parse_id("conv", name)
     if found is None:
         raise NotFound
     return found
-
-
-def place_of(hello: Hello) -> Place:
-    """What cannot be read counts as not shown: the page is then given the whole."""
-    shown = parse_id("msg", hello.message or "")
-    try:
-        request = UUID(hello.request) if hello.request else None
-    except ValueError:
-        return Place()
-    return Place(shown, request, Cursor.parse(hello.cursor) if hello.cursor else None)

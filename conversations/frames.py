@@ -6,6 +6,7 @@ out as deltas, so that the bytes stay linear in its text. Frames that begin with
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from html import unescape
 from uuid import UUID
@@ -17,11 +18,12 @@ from chatsite.errors import AppError
 from chatsite.ids import public_id
 from conversations.articles import Article, Branch
 from conversations.follow import Queued, Retrying, Token
+from conversations.meters import Meters
 from conversations.sidebar import Group
 
 PING = '{"type": "ping"}'
-ACCEPTED = '{"type": "accepted"}'
 _DOTS = "conversations/dots.html"
+_ID = re.compile(r"[0-9a-zA-Z-]{1,64}")  # what a page calls a message that it is sending
 
 
 def partial(target: str, content: str, swap: str = "innerHTML") -> str:
@@ -41,12 +43,12 @@ def token(message_id: UUID, event: Token) -> str:
 def queued(event: Queued, model: str) -> str:
     """Where the reply stands in the queue, with a way to give up."""
     message = public_id("msg", event.message_id)
-    context = {"text": queue_text(event, model), "message": message}
+    context = {"text": queue_text(event, model), "message": message, "loading": event.loading}
     return partial(f"note-{message}", render_to_string("conversations/queued.html", context))
 
 
 def queue_text(event: Queued, model: str) -> str:
-    wait = f", about {max(1, math.ceil(event.eta))} s" if event.eta is not None else ""
+    wait = f", about {whole_seconds(event.eta)} s" if event.eta is not None else ""
     if event.loading:
         return f"{model} is loading{wait}"
     place = "Next in line" if event.position <= 1 else f"{ordinal(event.position)} in line"
@@ -94,6 +96,17 @@ def replace(article: Article) -> str:
     return partial(article.public_id, article_html(article), "outerHTML")
 
 
+def confirm(sending: str) -> str:
+    """Takes away what the page shows of a message that it is sending: the real one is in the same frame."""
+    return partial(f"sending-{sending}", "", "delete") if _ID.fullmatch(sending) else ""
+
+
+def feedback(message_id: UUID, value: int) -> str:
+    message = public_id("msg", message_id)
+    html = render_to_string("conversations/feedback.html", {"message": message, "feedback": value})
+    return partial(f"feedback-{message}", html, "outerHTML")
+
+
 def remove(message_id: UUID) -> str:
     return partial(public_id("msg", message_id), "", "delete")
 
@@ -126,17 +139,37 @@ def conversations(groups: Sequence[Group], current: str) -> str:
     return partial("conversations", html, "outerHTML")
 
 
-def notice(text: str) -> str:
-    return partial("notice", escape(text))
+def meters(found: Meters) -> str:
+    return partial("meters", render_to_string("conversations/meters.html", {"meters": found}), "outerHTML")
+
+
+def notice(text: str, retry_after: float | None = None) -> str:
+    """One sentence of what happened, and the seconds until it may be tried again, which the page counts down."""
+    seconds = None if retry_after is None else whole_seconds(retry_after)
+    html = render_to_string("conversations/notice.html", {"text": text, "seconds": seconds}) if text else ""
+    return partial("notice", html)
 
 
 def refusal(error: AppError) -> str:
-    """One sentence of what happened, and when to try again."""
+    """`notice` as plain text, for those without scripts."""
     if error.retry_after is None:
         return error.message
-    return f"{error.message} Try again in {max(1, math.ceil(error.retry_after))} s."
+    return f"{error.message} Try again in {whole_seconds(error.retry_after)} s."
 
 
-def refused(error: AppError) -> str:
-    """For the scripts, which keep what was written."""
-    return json.dumps({"type": "refused", "code": error.code})
+def whole_seconds(seconds: float) -> int:
+    """1 at least."""
+    return max(1, math.ceil(seconds))
+
+
+# For the scripts, which keep what was written
+
+
+def accepted(sending: str | None) -> str:
+    return json.dumps({"type": "accepted", "id": sending})
+
+
+def refused(error: AppError, sending: str | None = None) -> str:
+    seconds = None if error.retry_after is None else whole_seconds(error.retry_after)
+    about = {"id": sending, "code": error.code, "message": error.message, "retry_after": seconds}
+    return json.dumps({"type": "refused", **about})

@@ -6,13 +6,14 @@ a change made in another tab all take the same way: compare, send what is missin
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from chatsite.accounts.protocol import Principal
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
+from chatsite.errors import NotFound
 from chatsite.ids import public_id
 from conversations import frames, selectors
 from conversations.articles import NOT_STARTED, Article, Branch, load_article, load_branch
@@ -27,7 +28,8 @@ from conversations.follow import (
     follow_from,
     read_patiently,
 )
-from conversations.sidebar import Group, load_groups, title_of
+from conversations.meters import Meters, load_meters
+from conversations.models import Conversation
 from inference.protocol import Cursor
 
 Emit = Callable[[str], Awaitable[None]]
@@ -44,6 +46,10 @@ class Place:
     cursor: Cursor | None = None  # of a reply that it shows as running
 
 
+class Gone(NotFound):
+    """This conversation was deleted."""
+
+
 class LivePage:
     """One page's view of one conversation. Its methods are called one at a time; all but `check` wait for a database
     that is away, so that its restart costs the page neither its socket nor the end of a reply."""
@@ -54,8 +60,7 @@ class LivePage:
         self._emit = emit
         self._spawn = spawn
         self._shown: list[Mark] | None = None  # None until the page has said what it shows
-        self._groups: list[Group] | None = None
-        self._title = ""
+        self._meters: Meters | None = None
         self._following: asyncio.Task[None] | None = None
         self._streaming: UUID | None = None  # the reply that is followed, until the page has its end
 
@@ -71,55 +76,92 @@ class LivePage:
         if place.cursor is not None:
             self._follow(last, place.cursor)
 
-    async def refresh(self) -> None:
-        """Something may have changed: appends, removes and follows what the page does not show yet."""
-        if self._shown is None:
-            return  # it has not connected; catch_up will see to it
+    async def refresh(self, confirmed: str | None = None) -> None:
+        """Something may have changed: appends, removes and follows what the page does not show yet.
+
+        `confirmed`: the id of a message that the page shows as being sent. It gives way to the real one, in one frame.
+        Raises Gone.
+        """
+        settled = frames.confirm(confirmed) if confirmed else ""
+        if self._shown is None:  # it has not connected; catch_up will see to it
+            await self._emit_some(settled)
+            return
         branch = await self._load()
         now = marks(branch.articles)
         kept = common_start(self._shown, now)
         if kept is None:
             await self._unfollow()
-            await self._show(branch)
-            return
-        if kept == Kept(len(self._shown), len(now)):
-            return
-        await self._unfollow()
-        if self._streaming is not None and self._shown[kept.shown - 1][0] == self._streaming:
+            await self._show(branch, settled)
+        elif kept == Kept(len(self._shown), len(now)):
+            await self._emit_some(settled)
+        else:
+            await self._unfollow()
+            await self._change(branch, kept, settled)
+
+    async def _change(self, branch: Branch, kept: "Kept", settled: str) -> None:
+        """Replaces what comes behind the part that may stay."""
+        assert self._shown is not None
+        if self._streaming is not None and kept.shown and self._shown[kept.shown - 1][0] == self._streaming:
             kept = Kept(kept.shown - 1, kept.now - 1)  # its end was not sent yet: show it anew
         gone, new = self._shown[kept.shown :], branch.articles[kept.now :]
         changes = "".join(frames.remove(message_id) for message_id, _ in gone) + frames.append(new)
-        self._shown[kept.shown :] = now[kept.now :]
+        self._shown[kept.shown :] = marks(branch.articles)[kept.now :]
         self._streaming = None
-        await self._emit(changes + frames.action(branch.running.id if branch.running else None) + frames.notice(""))
+        await self._emit(settled + changes + self._around(branch) + frames.notice(""))
         self._follow_running(branch)
+        if not branch.running:
+            await self.refresh_meters()
 
-    async def refresh_sidebar(self, *, always: bool = False) -> None:
-        """Sends the list of conversations and the title when they have changed since the last time, or `always`."""
-        groups, title = await read_patiently(self._load_sidebar)
-        changed = self._groups is not None and (groups, title) != (self._groups, self._title)
-        self._groups, self._title = groups, title
-        if changed or always:
-            current = public_id("conv", self.conversation_id)
-            await self._emit(frames.conversations(groups, current) + frames.title(title))
+    def shows_end_of(self, message_id: UUID) -> bool:
+        """Whether it is the last message that the page shows."""
+        return bool(self._shown) and self._shown[-1][0] == message_id  # type: ignore[index]
+
+    async def refresh_meters(self, *, told: bool = False) -> None:
+        """Sends the figures under the message box when they have changed. `told`: the page has them already."""
+        conversation = await read_patiently(self._conversation)
+        meters = await load_meters(self.principal, conversation, conversation.model.context_length)
+        before, self._meters = self._meters, meters
+        if meters != before and not told:
+            await self._emit(frames.meters(meters))
+
+    @property
+    def meters_move(self) -> bool:
+        """Whether the figures change by themselves: used tokens of the minute come back as time passes."""
+        meters = self._meters
+        return meters is not None and meters.quota_left is not None and meters.quota_left < meters.quota_limit
 
     async def check(self) -> None:
         """Raises NotFound when the conversation is gone or no longer the caller's."""
         await run_db(selectors.get_conversation, self.principal, self.conversation_id)
 
     async def _load(self) -> Branch:
-        return await read_patiently(load_branch, self.principal, self.conversation_id)
+        try:
+            return await read_patiently(load_branch, self.principal, self.conversation_id)
+        except NotFound:
+            raise Gone from None
 
-    def _load_sidebar(self) -> tuple[list[Group], str]:
-        conversation = selectors.get_conversation(self.principal, self.conversation_id)
-        return load_groups(self.principal), title_of(conversation)
+    def _conversation(self) -> Conversation:
+        """With its model."""
+        rows = selectors.conversations_of(self.principal).select_related("model")
+        found = next(iter(rows.filter(id=self.conversation_id)), None)
+        if found is None:
+            raise Gone
+        return found
 
-    async def _show(self, branch: Branch) -> None:
+    async def _show(self, branch: Branch, settled: str = "") -> None:
         self._streaming = None
         self._shown = marks(branch.articles)
         whole = frames.thread(public_id("conv", self.conversation_id), branch)
-        await self._emit(whole + frames.action(branch.running.id if branch.running else None))
+        await self._emit(settled + whole + self._around(branch))
         self._follow_running(branch)
+
+    async def _emit_some(self, frame: str) -> None:
+        if frame:
+            await self._emit(frame)
+
+    @staticmethod
+    def _around(branch: Branch) -> str:
+        return frames.action(branch.running.id if branch.running else None)
 
     def _follow_running(self, branch: Branch) -> None:
         if (running := branch.running) and running.cursor:
@@ -136,15 +178,16 @@ class LivePage:
 
     async def _relay(self, article: Article, cursor: Cursor) -> None:
         """Passes a running reply on until it ends."""
-        reply = await read_patiently(selectors.get_reply, self.principal, article.id)
         relay = Relay(article)
-        async with aclosing(follow_from(reply, cursor)) as events:
-            async for event in events:
-                if isinstance(event, Done | Failed):
-                    await self._finish(article.id)
-                    return
-                if frame := relay.frame(event):
-                    await self._emit(frame)
+        with suppress(NotFound):  # the conversation was deleted: a notice tells, and the page is shown the others
+            reply = await read_patiently(selectors.get_reply, self.principal, article.id)
+            async with aclosing(follow_from(reply, cursor)) as events:
+                async for event in events:
+                    if isinstance(event, Done | Failed):
+                        await self._finish(article.id)
+                        return
+                    if frame := relay.frame(event):
+                        await self._emit(frame)
 
     async def _finish(self, message_id: UUID) -> None:
         article = await read_patiently(load_article, self.principal, message_id)

@@ -21,6 +21,9 @@ from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 from pygments.token import STANDARD_TYPES  # type: ignore[import-untyped]
 from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
+from conversations.markdown_math import math_plugin
+
+FOLD_LINES = 40  # longer code is folded
 HIGHLIGHT_CHARS = 20_000  # longer code stays plain: a lexer would hold the process for seconds
 CLASS_PREFIX = "hl-"
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix=CLASS_PREFIX)
@@ -30,11 +33,16 @@ ALLOWED_TAGS = {
     "a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol",
     "p", "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
-ALLOWED_ATTRIBUTES = {"a": {"href", "title"}, "button": {"type", "data-copy"}, "ol": {"start"}}
+ALLOWED_ATTRIBUTES = {"a": {"href", "title"}, "button": {"data-copy", "data-unfold"}, "ol": {"start"}}
+ALLOWED_VALUES = {
+    "button": {"type": {"button"}, "aria-expanded": {"false"}},
+    "div": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Table"}},
+    "pre": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Code"}},
+}
 ALLOWED_CLASSES = {
-    "button": {"quiet"},
-    "div": {"code", "code-head", "scroll-x"},
-    "span": {CLASS_PREFIX + name for name in STANDARD_TYPES.values() if name},
+    "button": {"quiet", "unfold"},
+    "div": {"code", "code-head", "folded", "math", "scroll-x"},
+    "span": {"display", "math", *(CLASS_PREFIX + name for name in STANDARD_TYPES.values() if name)},
 }
 ALLOWED_SCHEMES = {"http", "https", "mailto"}
 
@@ -49,6 +57,7 @@ def _render(text: str) -> SafeString:
         _MARKDOWN.render(text),
         tags=ALLOWED_TAGS,
         attributes=ALLOWED_ATTRIBUTES,
+        tag_attribute_values=ALLOWED_VALUES,
         allowed_classes=ALLOWED_CLASSES,
         url_schemes=ALLOWED_SCHEMES,
         link_rel="noopener noreferrer nofollow",
@@ -61,9 +70,15 @@ _render_cached = lru_cache(maxsize=256)(_render)
 
 
 def _code_block(code: str, language: str) -> str:
-    head = f'<span>{escape(language)}</span><button type="button" class="quiet" data-copy>Copy</button>'
-    body = f"<pre><code>{_highlighted(code, language)}</code></pre>"
-    return f'<div class="code"><div class="code-head">{head}</div>{body}</div>\n'
+    copy = '<button type="button" class="quiet" data-copy>Copy</button>'
+    head = f'<div class="code-head"><span>{escape(language)}</span>{copy}</div>'
+    body = f'<pre tabindex="0" role="group" aria-label="Code"><code>{_highlighted(code, language)}</code></pre>'
+    lines = code.count("\n")
+    if lines <= FOLD_LINES:
+        return f'<div class="code">{head}{body}</div>\n'
+    more = f"Show all {lines} lines"
+    unfold = f'<button type="button" class="quiet unfold" data-unfold aria-expanded="false">{more}</button>'
+    return f'<div class="code folded">{head}{body}{unfold}</div>\n'
 
 
 def _highlighted(code: str, language: str) -> str:
@@ -90,11 +105,20 @@ class _Renderer(RendererHTML):
         return f'<a href="{escape(token.attrs.get("src", ""))}">{escape(alt)}</a>'
 
     def table_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-        return '<div class="scroll-x"><table>'
+        return '<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>'
 
     def table_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         return "</table></div>"
 
+    def math_inline(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        display = " display" if tokens[index].meta.get("display") else ""
+        return f'<span class="math{display}">{escape(tokens[index].content)}</span>'
+
+    def math_block(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+        return f'<div class="math">{escape(tokens[index].content)}</div>\n'
+
 
 _OPTIONS = {"html": False, "breaks": True}
-_MARKDOWN = MarkdownIt("commonmark", _OPTIONS, renderer_cls=_Renderer).enable(["table", "strikethrough"])
+_MARKDOWN = (
+    MarkdownIt("commonmark", _OPTIONS, renderer_cls=_Renderer).enable(["table", "strikethrough"]).use(math_plugin)
+)

@@ -27,9 +27,10 @@ class Conversation(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["user", "-updated_at", "-id"], name="conversations_by_user")]
+        permissions = [("read_text", "Can read what was said in conversations, with a reason")]
 
     def __str__(self) -> str:
-        return self.title or f"conv_{self.id}"
+        return f"conv_{self.id}"  # never the title: this is in lists and logs
 
 
 class MessageStatus(models.TextChoices):
@@ -133,7 +134,7 @@ class TextAccess(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        verbose_name_plural = "text accesses"
+        verbose_name = "reading"
 
     def __str__(self) -> str:
         return f"{self.staff_email} read conv_{self.conversation_id}"

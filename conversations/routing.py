@@ -7,6 +7,7 @@ from django.urls import path, re_path
 from conversations.consumers import ChatConsumer
 
 websocket_urlpatterns = [
+    path("ws/", ChatConsumer.as_asgi()),
     path("ws/c/<str:conversation>/", ChatConsumer.as_asgi()),
     re_path("", WebsocketDenier.as_asgi()),
 ]

@@ -70,12 +70,16 @@ def get_conversation(principal: Principal, conversation_id: UUID) -> Conversatio
 
 def list_conversations(principal: Principal, cursor: str | None = None, limit: int = PAGE_SIZE) -> Page[Conversation]:
     """The caller's conversations, last used first. Raises InvalidInput for a malformed cursor."""
-    rows = conversations_of(principal).order_by("-updated_at", "-id")
+    return page_of_conversations(conversations_of(principal), cursor, limit)
+
+
+def page_of_conversations(rows: QuerySet[Conversation], cursor: str | None, limit: int) -> Page[Conversation]:
+    """Of `rows`, last used first. Raises InvalidInput for a malformed cursor."""
+    rows = rows.order_by("-updated_at", "-id")
     if cursor:
-        moment, last = _parse_moment(cursor)
+        moment, last = parse_moment(cursor)
         rows = rows.filter(Q(updated_at__lt=moment) | Q(updated_at=moment, id__lt=last))
-    found = list(rows[: limit + 1])
-    return _page(found, limit, _moment)
+    return _page(list(rows[: limit + 1]), limit, _moment)
 
 
 # Messages
@@ -224,7 +228,8 @@ def _moment(row: Conversation) -> str:
     return f"{row.updated_at.isoformat().replace('+00:00', 'Z')}_{row.id}"  # a plus sign would be a space in a query
 
 
-def _parse_moment(cursor: str) -> tuple[datetime, UUID]:
+def parse_moment(cursor: str) -> tuple[datetime, UUID]:
+    """Where a cursor of `page_of_conversations` stands. Raises InvalidInput."""
     moment, _, last = cursor.partition("_")
     try:
         parsed, last_id = datetime.fromisoformat(moment), UUID(last)

@@ -9,14 +9,14 @@ from unicodedata import category
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
+from chatsite import notices
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import InvalidInput, TooLarge
 from chatsite.ids import new_id
-from chatsite import notices
 from conversations import selectors
 from conversations.acceptance import Accepted, Offer, accept
 from conversations.context import Entry
@@ -31,7 +31,7 @@ from conversations.drafts import (
     write_messages,
 )
 from conversations.follow import follow_from, open_reply
-from conversations.models import Conversation, Message
+from conversations.models import Conversation, Feedback, Message
 from conversations.prompting import Row, fit
 from conversations.selectors import RUNNING, read_sql
 from inference import selectors as inference_selectors
@@ -78,12 +78,15 @@ def update_conversation(
     for name, value in changes.items():
         setattr(conversation, name, value)
     conversation.save(update_fields=list(changes))
+    transaction.on_commit(partial(notices.announce_sync, principal.user_id, conversation_id))
     return conversation
 
 
 async def delete_conversation(principal: Principal, conversation_id: UUID) -> None:
     """Stops what runs in it, too. Raises NotFound."""
-    for request_id in await run_db(_delete, principal, conversation_id):
+    requests = await run_db(_delete, principal, conversation_id)
+    await notices.announce(principal.user_id, conversation_id)
+    for request_id in requests:
         await inference_services.cancel(request_id)
 
 
@@ -109,6 +112,33 @@ def _choose_version(principal: Principal, message_id: UUID) -> UUID:
         [leaf] = cursor.fetchone()
     Conversation.objects.filter(id=message.conversation_id).update(active_leaf_id=leaf)
     return message.conversation_id
+
+
+async def mark_seen(principal: Principal, conversation_id: UUID, request_id: UUID) -> bool:
+    """Notes that the last reply, made by this request, was looked at to its end; other pages hear it.
+
+    Returns whether that was news: nothing changes when it was noted before, or is not the last reply any more.
+    """
+    if not await run_db(_mark_seen, principal, conversation_id, request_id):
+        return False
+    await notices.announce(principal.user_id, conversation_id)
+    return True
+
+
+def _mark_seen(principal: Principal, conversation_id: UUID, request_id: UUID) -> bool:
+    rows = selectors.conversations_of(principal).filter(id=conversation_id, active_leaf__request_id=request_id)
+    unseen = rows.exclude(active_leaf__status__in=RUNNING).exclude(seen_request=request_id)
+    return bool(unseen.update(seen_request=request_id))
+
+
+def give_feedback(principal: Principal, message_id: UUID, value: int) -> None:
+    """`value`: one of Feedback. Raises NotFound, InvalidInput."""
+    if value not in Feedback.values:
+        raise InvalidInput("Feedback is 1, 0 or -1.", param="value")
+    message = selectors.get_message(principal, message_id)
+    if message.role != Message.Role.ASSISTANT or message.status in RUNNING:
+        raise InvalidInput("Only a finished reply can have feedback.")
+    Message.objects.filter(id=message_id).update(feedback=value)
 
 
 # Replies
@@ -146,6 +176,18 @@ async def send(
     )
     write = partial(write_messages, draft.conversation, [user, reply])
     return await accept(Offer(principal, draft, fitted, reply, write, remember=remember))
+
+
+async def edit(
+    principal: Principal, message_id: UUID, content: str, *, model: str | None = None, remember: Remember | None = None
+) -> Accepted:
+    """Sends `content` in the place of one of the user's messages, which is kept as its sibling. Raises as `send`."""
+    message = await run_db(selectors.get_message, principal, message_id)
+    if message.role != Message.Role.USER:
+        raise InvalidInput("Only your own messages can be edited.")
+    return await send(
+        principal, message.conversation_id, content, model=model, parent=message.parent_id, remember=remember
+    )
 
 
 async def regenerate(

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from chatsite import notices
 from chatsite.database import run_db
 from chatsite.redis import Call, async_client, run_pipeline
 from inference.events import LogContents, close_call, read_log
@@ -25,10 +26,13 @@ log = structlog.get_logger(__name__)
 def release_calls(request: Request) -> list[Call]:
     """Everything that Redis must hear about a terminal request."""
     used = request.prompt_tokens + request.output_tokens if request.output_tokens else 0
+    # A page of its user that shows something else tells that the reply is there.
+    told = [notices.announce_call(request.user_id, request.owner_id)] if request.owner_kind == "message" else []
     return [
         close_call(request.id, settings.LOG_TTL_SECONDS),
         Scheduler(async_client(), request.model_id).settle_call(request.id),
         settle_call(request.organization_id, request.id, used),
+        *told,
     ]
 
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import structlog
 from aiohttp import ClientSession
 from django.conf import settings
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from chatsite.database import run_db
@@ -158,7 +159,18 @@ async def published_states(client: Redis, model: str, replicas: list[Replica]) -
     async with client.pipeline(transaction=False) as pipe:
         for row in replicas:
             pipe.hmget(keys.replica(prefix, row.id), ["state", "seen"])
-        answers = await pipe.execute()
+        return _fresh(await pipe.execute())
+
+
+def published_states_now(client: SyncRedis, replicas: list[Replica]) -> list[ReplicaState | None]:
+    """`published_states` of replicas of any models, for pages that wait. Raises RedisError."""
+    with client.pipeline(transaction=False) as pipe:
+        for row in replicas:
+            pipe.hmget(keys.replica(keys.scheduler(row.model_id), row.id), ["state", "seen"])
+        return _fresh(pipe.execute())
+
+
+def _fresh(answers: list[tuple[bytes | None, bytes | None]]) -> list[ReplicaState | None]:
     now = time.time() * 1000
     return [
         ReplicaState(state.decode()) if state and seen and now - int(seen) < FRESH_MS else None

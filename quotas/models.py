@@ -80,6 +80,8 @@ class LedgerEntry(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
+        verbose_name = "ledger entry"
+        verbose_name_plural = "ledger entries"
         constraints = [models.UniqueConstraint(fields=["request_id", "kind", "seq"], name="one_ledger_row_per_use")]
         indexes = [models.Index(fields=["organization_id", "created_at"], name="ledger_by_organization")]
 

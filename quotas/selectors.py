@@ -11,10 +11,10 @@ from chatsite.caching import ShortCache
 from chatsite.database import run_db
 from chatsite.errors import Unavailable
 from chatsite.redis import SCHEMA, async_client
-from quotas.models import Plan
+from quotas.models import LedgerEntry, Plan
 from quotas.protocol import PlanLimits, Remaining
 
-__all__ = ["PlanLimits", "Remaining", "aplan_of", "known_plans", "plan_of", "quota_prefix", "remaining"]
+__all__ = ["PlanLimits", "Remaining", "aplan_of", "known_plans", "ledger_of", "plan_of", "quota_prefix", "remaining"]
 
 PLAN_SECONDS = 5.0  # a changed plan is seen everywhere after this long
 known_plans: ShortCache[UUID, PlanLimits] = ShortCache(PLAN_SECONDS)
@@ -43,6 +43,11 @@ async def aplan_of(organization_id: UUID) -> PlanLimits:
     """`plan_of`, for async code: a thread is used only when the plan is not known."""
     known = known_plans.get(organization_id)
     return known if known is not None else await run_db(plan_of, organization_id)
+
+
+def ledger_of(request_id: UUID) -> list[LedgerEntry]:
+    """What was written down for a request; empty until it is settled."""
+    return list(LedgerEntry.objects.filter(request_id=request_id).order_by("id"))
 
 
 async def remaining(organization_id: UUID, plan: PlanLimits) -> Remaining:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from uuid import UUID
 
+from django.db import transaction
 from redis.exceptions import RedisError
 
 from chatsite.errors import Unavailable
@@ -22,6 +23,7 @@ __all__ = [
     "PlanLimits",
     "Prices",
     "Remaining",
+    "make_default",
     "record_usage",
     "renew_calls",
     "reserve",
@@ -50,7 +52,7 @@ async def reserve(
     """
     if tokens > plan.tokens_per_minute:
         raise RequestExceedsLimit(
-            f"This may take {tokens} tokens, and the {plan.name} plan allows {plan.tokens_per_minute} a minute.",
+            f"This may take {tokens:,} tokens, and the {plan.name} plan allows {plan.tokens_per_minute:,} a minute.",
             Remaining(plan, 0, 0),
         )
     args = (str(request_id), tokens, _ms(ttl_seconds), plan.tokens_per_minute, plan.concurrent)
@@ -61,7 +63,8 @@ async def reserve(
     remaining = Remaining(plan, used, running)
     if verdict == NO_TOKENS:
         message = (
-            f"The {plan.name} plan allows {plan.tokens_per_minute} tokens a minute; {remaining.tokens} are left now."
+            f"The {plan.name} plan allows {plan.tokens_per_minute:,} tokens a minute; "
+            f"{remaining.tokens:,} are left now."
         )
         raise TokensPerMinuteExceeded(message, remaining, retry_after=wait / 1000)
     if verdict == NO_PLACE:
@@ -135,6 +138,15 @@ def subscribe(organization_id: UUID, plan_name: str) -> None:
     plan = Plan.objects.get(name=plan_name)
     Subscription.objects.update_or_create(organization_id=organization_id, defaults={"plan": plan})
     known_plans.drop(organization_id)
+
+
+def make_default(plan: Plan) -> None:
+    """Organizations without a subscription are on this plan from now on."""
+    with transaction.atomic():
+        list(Plan.objects.select_for_update().order_by("id").values_list("id"))  # two at once would both be the default
+        Plan.objects.filter(is_default=True).exclude(id=plan.id).update(is_default=False)
+        Plan.objects.filter(id=plan.id).update(is_default=True)
+    known_plans.clear()
 
 
 def _ms(seconds: float) -> int:

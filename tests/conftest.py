@@ -15,6 +15,7 @@ import pytest_asyncio
 from django.apps import apps
 
 from chatsite.accounts import services as account_services
+from chatsite.accounts import sessions as account_sessions
 from chatsite.accounts.models import ApiKey, Organization, User
 from chatsite.accounts.protocol import Principal
 from chatsite.redis import close_async_client, sync_client
@@ -68,6 +69,7 @@ def _fresh_caches() -> Iterator[None]:
     """What the process remembers for seconds must not outlive a test."""
     yield
     account_services.known_keys.clear()
+    account_sessions.seen_lately.clear()
     quota_selectors.known_plans.clear()
     inference_selectors.known_models.clear()
 

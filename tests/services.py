@@ -25,6 +25,12 @@ _running: list[GuardedProcess] = []
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests() -> Generator[None, None, None]:
     """A wrapper, since those run before pytest-django's hook, which imports the settings."""
+    start()
+    return (yield)
+
+
+def start() -> None:
+    """Starts both servers and puts their URLs into the environment."""
     os.environ.pop("CELERY_BROKER_URL", None)
     for name, make in (("DATABASE_URL", _postgres), ("REDIS_URL", valkey)):
         if url := os.environ.get(f"TEST_{name}"):
@@ -33,10 +39,14 @@ def pytest_load_initial_conftests() -> Generator[None, None, None]:
             folder = Path(tempfile.mkdtemp(prefix="chatsite-test-"))
             folder.chmod(0o755)  # PostgreSQL's own user has to get in
             _start(make(folder), folder)
-    return (yield)
 
 
 def pytest_unconfigure() -> None:
+    end()
+
+
+def end() -> None:
+    """Ends what `start` has started."""
     while _running:
         _running.pop().end()
 

@@ -1,24 +1,124 @@
 """How sign-up and sign-in (django-allauth) make accounts of ours."""
 
+import unicodedata
 from typing import Any
 
+import structlog
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.core.internal.httpkit import clean_client_ip
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
+from django.db import transaction
 from django.http import HttpRequest
+from django.utils.http import url_has_allowed_host_and_scheme
 
-from chatsite.accounts import services
+from chatsite.accounts import lockout, services, sessions
+from chatsite.accounts.errors import MailNotSent, ProviderFailed
+from chatsite.accounts.models import User
+from chatsite.error_responses import handler400
+
+UNKNOWN_ADDRESS = "0.0.0.0"  # of a client that reaches the server by a socket file, say
+log = structlog.stdlib.get_logger(__name__)
+_warned: set[str] = set()
 
 
 class AccountAdapter(DefaultAccountAdapter):
+    error_messages = {
+        **DefaultAccountAdapter.error_messages,
+        "account_inactive": "This account is disabled. Ask whoever runs this site.",
+        "duplicate_email": "This is the address that the account has.",
+        "email_password_mismatch": "The email address or the password is not right.",
+        "enter_current_password": "That is not your current password.",
+        "incorrect_code": "That is not the code.",
+        "incorrect_password": "That is not your password.",
+    }
+
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return bool(settings.SIGNUP_OPEN)
 
     def save_user(self, request: HttpRequest, user: Any, form: Any, commit: bool = True) -> Any:
+        user.name = form.cleaned_data.get("name") or user.name
         saved = super().save_user(request, user, form, commit)
         if commit:
             services.personal_organization(saved)
         return saved
+
+    def set_password(self, user: Any, password: str) -> None:
+        """Ends every session but the one that allauth renews: each holds a hash of the password."""
+        super().set_password(user, password)
+        sessions.announce(user.pk)
+
+    def logout(self, request: HttpRequest) -> None:
+        user, key = request.user, request.session.session_key
+        super().logout(request)
+        if key and isinstance(user, User):
+            sessions.forget(key)
+            sessions.announce(user.pk)
+
+    def confirm_email(self, request: HttpRequest, email_address: Any) -> bool:
+        """False when another account, verified or not, has the address."""
+        if User.objects.filter(email=email_address.email).exclude(pk=email_address.user_id).exists():
+            template = "account/messages/email_confirmation_failed.txt"
+            self.add_message(request, messages.ERROR, template, {"email": email_address.email})
+            return False
+        with transaction.atomic():
+            return bool(super().confirm_email(request, email_address))
+
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        words = {"reauthenticate": "Use your password", "reauthenticate_by_code": "Send me a code by mail"}
+        return [{**way, "description": words[way["id"]]} for way in super().get_reauthentication_methods(user)]
+
+    # Guessing
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        try:
+            super().pre_authenticate(request, **credentials)
+        except ValidationError:
+            log.warning("sign-in locked", client=self.get_client_ip(request))
+            key = self._get_login_attempts_cache_key(request, **credentials)
+            raise ImmediateHttpResponse(lockout.locked_page(request, key)) from None
+
+    def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
+        log.info("sign-in failed", client=self.get_client_ip(request))
+
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        """Counted by account alone: the site may have several host names."""
+        return str(credentials.get("email", "")).lower()
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """The client as the trusted proxies name it; where they do not, who connected. Both are in logs and limits."""
+        try:
+            return str(super().get_client_ip(request))
+        except (ImproperlyConfigured, PermissionDenied):
+            if "proxies" not in _warned:
+                _warned.add("proxies")
+                log.warning("X-Forwarded-For does not fit TRUSTED_PROXIES", proxies=settings.TRUSTED_PROXIES)
+            return clean_client_ip(request.META.get("REMOTE_ADDR") or "") or UNKNOWN_ADDRESS
+
+    def is_safe_url(self, url: str) -> bool:
+        """Whether `next` stays on the host that was asked."""
+        request = self.request
+        return url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
+
+    # Mail
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        """Raises MailNotSent."""
+        about = {"site_name": settings.SITE_NAME, "signup_open": settings.SIGNUP_OPEN}
+        try:
+            super().send_mail(template_prefix, email, {**context, **about})
+        except OSError as error:  # which SMTP's own errors are too
+            log.error("mail not sent", mail=template_prefix, error=str(error))
+            raise MailNotSent from error
+
+    def send_notification_mail(self, template_prefix: str, user: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().send_notification_mail(template_prefix, user, *args, **kwargs)
+        except MailNotSent:  # logged; what it tells of is done, and is not undone for want of a mail
+            return
 
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):
@@ -27,7 +127,30 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return True
 
+    def populate_user(self, request: HttpRequest, sociallogin: Any, data: Any) -> Any:
+        user = super().populate_user(request, sociallogin, data)
+        parts = [data.get("first_name"), data.get("last_name")]
+        name = str(data.get("name") or " ".join(part for part in parts if isinstance(part, str)))
+        shown = "".join(each for each in name if unicodedata.category(each) not in {"Cc", "Cs"})
+        user.name = shown.strip()[: User._meta.get_field("name").max_length]
+        return user
+
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
         saved = super().save_user(request, sociallogin, form)
         services.personal_organization(saved)
         return saved
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        """The ID token and the userinfo answer have to be about the same person."""
+        told = sociallogin.account.extra_data
+        subjects = {str(told[part].get("sub")) for part in ("id_token", "userinfo") if told.get(part)}
+        if len(subjects) > 1:
+            log.warning("the identity provider speaks of two people")
+            raise ImmediateHttpResponse(handler400(request, ProviderFailed()))
+
+    def authenticate_by_email(self, sociallogin: Any) -> tuple[Any, str] | None:
+        """The account with an address that the provider has verified; never by one that it only passes on."""
+        for address in sociallogin.email_addresses:
+            if address.verified and (user := services.claim_address(address.email)):
+                return user, address.email
+        return None

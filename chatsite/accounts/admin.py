@@ -2,64 +2,287 @@
 
 from typing import Any
 
-from django.contrib import admin
+from allauth.account.models import EmailAddress
+from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
 from django.contrib.auth.admin import UserAdmin
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.contrib.auth.models import Group
+from django.db.models import Exists, Field, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from unfold.admin import TabularInline
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from chatsite.accounts import services
+from chatsite.accounts import services, sessions
+from chatsite.accounts.admin_sign_in import ProviderAccountAdmin, SessionAdmin
 from chatsite.accounts.models import ApiKey, Membership, Organization, User
+from chatsite.admin_links import joined, list_link, row_link
+from chatsite.admin_search import SearchableAdmin
+from chatsite.look_only import LookOnlyAdmin
+
+__all__ = ["ProviderAccountAdmin", "SessionAdmin"]  # registered by being imported
+
+admin.site.unregister(Group)
 
 
-class MembershipInline(admin.TabularInline):
+@admin.register(Group)
+class GroupAdmin(BaseGroupAdmin, SearchableAdmin):  # type: ignore[misc]
+    """Rights that several of the staff have. For superusers alone: whoever edits these can do anything."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return _is_superuser(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return _is_superuser(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return _is_superuser(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return _is_superuser(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return _is_superuser(request)
+
+
+def _is_superuser(request: HttpRequest) -> bool:
+    return request.user.is_active and request.user.is_superuser
+
+
+class MembershipInline(TabularInline):
     model = Membership
     extra = 0
     autocomplete_fields = ["user", "organization"]
+    readonly_fields = ["created_at"]
+
+    def formfield_for_dbfield(self, db_field: Field, request: HttpRequest, **kwargs: Any) -> Any:
+        """The column's heading is no label of its fields."""
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if field is not None:
+            field.widget.attrs["aria-label"] = str(db_field.verbose_name)
+        return field
+
+
+class VerifiedFilter(admin.SimpleListFilter):
+    title = "email verified"
+    parameter_name = "verified"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
+        return [("yes", "Yes"), ("no", "No")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        return queryset.filter(is_verified=self.value() == "yes") if self.value() in ("yes", "no") else queryset
 
 
 @admin.register(User)
-class AccountAdmin(UserAdmin):
-    list_display = ["email", "name", "is_active", "is_staff", "created_at"]
-    list_filter = ["is_active", "is_staff", "is_superuser"]
+class AccountAdmin(UserAdmin, SearchableAdmin):  # type: ignore[misc]
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ["email", "name", "verified", "is_active", "is_staff", "created_at", "last_login"]
+    list_filter = ["is_active", VerifiedFilter, "is_staff", "is_superuser"]
     search_fields = ["email", "name"]
-    ordering = ["email"]
-    readonly_fields = ["created_at", "last_login"]
+    search_help_text = "Search by email or name, or by the id of the user, an organization or an API key"
+    ordering = ["-id"]
+    date_hierarchy = "created_at"
+    id_prefix = "user"
+    id_lookups = {"user": ["id"], "org": ["memberships__organization_id"], "key": ["api_keys__id"]}
+    filter_horizontal = []
+    readonly_fields = ["public", "verified", "created_at", "last_login", "see"]
     fieldsets = [
-        (None, {"fields": ["email", "password", "name"]}),
+        (None, {"fields": ["public", "email", "verified", "name", "password", "see"]}),
         ("Rights", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
         ("Dates", {"fields": ["created_at", "last_login"]}),
     ]
-    add_fieldsets = [(None, {"classes": ["wide"], "fields": ["email", "usable_password", "password1", "password2"]})]
+    add_fieldsets = [
+        (None, {"classes": ["wide"], "fields": ["email", "name", "usable_password", "password1", "password2"]})
+    ]
     inlines = [MembershipInline]
+    actions = ["activate", "deactivate"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        verified = EmailAddress.objects.filter(user=OuterRef("pk"), email=OuterRef("email"), verified=True)
+        found: QuerySet[User] = super().get_queryset(request).annotate(is_verified=Exists(verified))
+        return found
 
     def get_inlines(self, request: HttpRequest, obj: User | None) -> list[Any]:
         return [MembershipInline] if obj else []  # a new user's organization is made on saving
 
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
+        """Only a superuser gives rights; nobody takes their own way in from themselves."""
+        fields = list(super().get_readonly_fields(request, obj))
+        if not _is_superuser(request):
+            fields += ["is_staff", "is_superuser", "groups", "user_permissions"]
+        if obj is not None and obj.pk == request.user.pk:
+            fields += ["is_active"]
+        return fields
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        if obj is not None and obj.is_superuser and not _is_superuser(request):
+            return False
+        return bool(super().has_change_permission(request, obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Users are deactivated: deleting one would take their conversations along."""
+        return False
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        obj.email = obj.email.lower()
+        super().save_model(request, obj, form, change)
+        if change and "is_active" in form.changed_data and not obj.is_active:
+            services.deactivate_user(obj)
+
     def save_related(self, request: Any, form: Any, formsets: Any, change: Any) -> None:
         super().save_related(request, form, formsets, change)
-        services.personal_organization(form.instance)
+        if not change or "email" in form.changed_data:
+            services.settle_user(form.instance)
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        answer: HttpResponse = super().user_change_password(request, id, form_url)
+        if request.method == "POST" and answer.status_code == 302:
+            user = self.get_object(request, id)
+            if isinstance(user, User) and user.pk != request.user.pk:
+                sessions.end_all(user)
+        return answer
+
+    # Actions
+
+    @admin.action(description="Activate", permissions=["change"])
+    def activate(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        for user in self._allowed(request, queryset.filter(is_active=False)):
+            services.activate_user(user)
+            self.log_change(request, user, "Activated.")
+        self.message_user(request, "The selected users can sign in.", messages.SUCCESS)
+
+    @admin.action(description="Deactivate and sign out", permissions=["change"])
+    def deactivate(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        for user in self._allowed(request, queryset.filter(is_active=True).exclude(pk=str(request.user.pk))):
+            services.deactivate_user(user)
+            self.log_change(request, user, "Deactivated.")
+        self.message_user(request, "The selected users are signed out and cannot sign in.", messages.SUCCESS)
+
+    def _allowed(self, request: HttpRequest, queryset: QuerySet[User]) -> list[User]:
+        return [user for user in queryset if self.has_change_permission(request, user)]
+
+    # Columns
+
+    @admin.display(description="email verified", boolean=True)
+    def verified(self, row: Any) -> bool:
+        return bool(getattr(row, "is_verified", False))
+
+    @admin.display(description="see also")
+    def see(self, row: User) -> str:
+        query = self.shown_id(row)
+        return joined(
+            [
+                list_link("accounts_organization", "Organizations", q=query),
+                list_link("accounts_apikey", "API keys", q=query),
+                list_link("usersessions_usersession", "Sessions", q=query),
+                list_link("inference_request", "Requests", q=query),
+                list_link("conversations_conversation", "Conversations", q=query),
+                list_link("quotas_ledgerentry", "Usage", q=query),
+            ]
+        )
 
 
 @admin.register(Organization)
-class OrganizationAdmin(admin.ModelAdmin):
-    list_display = ["name", "created_at"]
-    search_fields = ["name", "id"]
+class OrganizationAdmin(SearchableAdmin):
+    list_display = ["name", "brief", "plan", "created_at"]
+    list_select_related = ["subscription__plan"]
+    ordering = ["-id"]
+    date_hierarchy = "created_at"
+    search_fields = ["name", "memberships__user__email"]
+    search_help_text = "Search by name, by a member's email, or by the id of the organization, a member or an API key"
+    id_prefix = "org"
+    id_lookups = {"org": ["id"], "user": ["memberships__user_id"], "key": ["api_keys__id"]}
+    fields = ["public", "name", "plan", "created_at", "see"]
+    readonly_fields = ["public", "plan", "created_at", "see"]
     inlines = [MembershipInline]
+
+    def get_inlines(self, request: HttpRequest, obj: Organization | None) -> list[Any]:
+        return [MembershipInline] if obj else []
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """What its members wrote would go with it."""
+        return False
+
+    @admin.display(description="plan")
+    def plan(self, row: Any) -> str:
+        subscription = getattr(row, "subscription", None)
+        return row_link("quotas_subscription", row.pk, subscription.plan.name).html if subscription else "the default"
+
+    @admin.display(description="see also")
+    def see(self, row: Organization) -> str:
+        query = self.shown_id(row)
+        return joined(
+            [
+                list_link("accounts_user", "Users", q=query),
+                list_link("accounts_apikey", "API keys", q=query),
+                list_link("inference_request", "Requests", q=query),
+                list_link("conversations_conversation", "Conversations", q=query),
+                list_link("quotas_ledgerentry", "Usage", q=query),
+            ]
+        )
+
+
+class KeyStateFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
+        return [("active", "Active"), ("unused", "Active, never used"), ("revoked", "Revoked")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        states = {
+            "active": Q(revoked_at=None),
+            "unused": Q(revoked_at=None, last_used_at=None),
+            "revoked": Q(revoked_at__isnull=False),
+        }
+        return queryset.filter(states.get(self.value() or "", Q()))
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):
-    list_display = ["prefix", "name", "user", "organization", "created_at", "last_used_at", "revoked_at"]
-    list_filter = ["revoked_at"]
+class ApiKeyAdmin(LookOnlyAdmin):
+    list_display = ["name", "prefix", "user_link", "organization_link", "active", "created_at", "last_used_at"]
+    list_filter = [KeyStateFilter]
+    list_select_related = ["user", "organization"]
+    ordering = ["-id"]
+    date_hierarchy = "created_at"
     search_fields = ["prefix", "name", "user__email"]
-    readonly_fields = ["prefix", "user", "organization", "created_at", "last_used_at", "revoked_at"]
-    exclude = ["digest"]
+    search_help_text = "Search by name, beginning or user's email, or by the id of the key, its user or organization"
+    id_prefix = "key"
+    id_lookups = {"key": ["id"], "user": ["user_id"], "org": ["organization_id"]}
+    fields = [
+        "public", "name", "prefix", "active", "user_link", "organization_link", "created_at", "last_used_at",
+        "revoked_at", "see",
+    ]  # fmt: skip
+    readonly_fields = ["public", "active", "user_link", "organization_link", "see"]
     actions = ["revoke"]
 
-    @admin.action(description="Revoke the selected keys", permissions=["change"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        for key in queryset:
-            services.revoke_api_key(key)
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("accounts.change_apikey")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    @admin.action(description="Revoke the selected keys", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        for key in queryset.filter(revoked_at=None):
+            services.revoke_api_key(key)
+            self.log_change(request, key, "Revoked.")
+        self.message_user(request, "The selected keys are refused from now on.", messages.SUCCESS)
+
+    @admin.display(description="active", boolean=True)
+    def active(self, row: ApiKey) -> bool:
+        return row.revoked_at is None
+
+    @admin.display(description="user")
+    def user_link(self, row: ApiKey) -> str:
+        return row_link("accounts_user", row.user_id, row.user.email).html
+
+    @admin.display(description="organization")
+    def organization_link(self, row: ApiKey) -> str:
+        return row_link("accounts_organization", row.organization_id, row.organization.name).html
+
+    @admin.display(description="see also")
+    def see(self, row: ApiKey) -> str:
+        query = self.shown_id(row)
+        return joined(
+            [list_link("inference_request", "Requests", q=query), list_link("quotas_ledgerentry", "Usage", q=query)]
+        )

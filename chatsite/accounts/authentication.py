@@ -14,7 +14,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from chatsite.accounts import selectors, services
+from chatsite.accounts import selectors, services, sessions
 from chatsite.accounts.models import User
 from chatsite.accounts.protocol import Principal
 from chatsite.csrf import require_csrf
@@ -89,6 +89,7 @@ def _session_principal(session_key: str) -> Principal:
     user = selectors.session_user(session_key)
     if user is None:
         raise NotAuthenticated
+    sessions.note_seen(session_key)
     return user_principal(user)
 
 

@@ -2,23 +2,30 @@
 
 from typing import Any, ClassVar
 
+from allauth.account.models import EmailAddress
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
-from django.db import models
+from django.db import models, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-from chatsite.ids import new_id
+from chatsite.ids import new_id, public_id
 
 
 class UserManager(BaseUserManager["User"]):
-    def create_user(self, email: str, password: str | None = None, **extra: Any) -> "User":
+    def create_user(self, email: str, password: str | None = None, *, verified: bool = True, **extra: Any) -> "User":
+        """`verified`: whoever makes the user vouches for the address. Sign-up does not come this way."""
         user = self.model(email=email.lower(), **extra)
         user.set_password(password)
-        user.save(using=self._db)
+        with transaction.atomic(using=self._db):
+            user.save(using=self._db)
+            EmailAddress.objects.using(self._db).create(user=user, email=user.email, primary=True, verified=verified)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **extra: Any) -> "User":
-        return self.create_user(email, password, is_staff=True, is_superuser=True, **extra)
+        return self.create_user(email, password, **{**extra, "is_staff": True, "is_superuser": True})
+
+    def get_by_natural_key(self, username: str | None) -> "User":
+        return self.get(email=(username or "").lower())
 
 
 class User(AbstractBaseUser, PermissionsMixin):
@@ -40,6 +47,9 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     def __str__(self) -> str:
         return self.email
+
+    def clean(self) -> None:
+        self.email = self.email.lower()
 
 
 class Organization(models.Model):
@@ -87,8 +97,15 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
 
+    class Meta:
+        verbose_name = "API key"
+
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("key", self.pk)
 
 
 class IdempotentCall(models.Model):

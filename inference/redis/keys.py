@@ -40,5 +40,10 @@ def place(prefix: str, request_id: UUID) -> str:
     return f"{prefix}:req:{request_id}"
 
 
+def queue(prefix: str, lane: str) -> str:
+    """Who waits in a lane, in order."""
+    return f"{prefix}:q:{lane}"
+
+
 def replica(prefix: str, replica_id: UUID) -> str:
     return f"{prefix}:rep:{replica_id}"

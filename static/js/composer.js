@@ -1,16 +1,38 @@
-// The message box: Enter sends, what was written stays until the server has accepted it, and nothing is sent twice.
+// The message box: Enter sends, the box is empty at once, and nothing that was written is lost or sent twice.
+
+import { countdown } from "./countdown.js";
+import { forget, hold, placeOf, release, restore } from "./drafts.js";
+import { say, unsay } from "./notice.js";
+import * as outgoing from "./outgoing.js";
+import "./seen.js";
+import "./turns.js";
+
+const GONE = 4404;
+const MAX_BYTES = 256 * 1024; // as conversations.services.MAX_CONTENT_BYTES
 
 const text = () => document.getElementById("composer-text");
 const form = () => document.getElementById("composer");
-const live = () => form().hasAttribute("hx-ws:send");
-let sending = null; // what was sent and is neither accepted nor refused yet
+const notice = () => document.getElementById("notice");
+const live = () => Boolean(form().dataset.conversation);
+const count = new Intl.NumberFormat("en");
+let beginning = null; // the text of a new chat that is being begun
 
+document.addEventListener("htmx:ws:after:message:incoming", () => outgoing.busy() || unsay("calm"));
+
+// Sending
+
+function tooLarge() {
+  const { value } = text();
+  if (value.length * 3 <= MAX_BYTES) return ""; // no character takes more
+  const bytes = new TextEncoder().encode(value).length;
+  if (bytes <= MAX_BYTES) return "";
+  return `This is ${count.format(Math.ceil(bytes / 1024))} KB, and a message may have ${MAX_BYTES / 1024} KB. Shorten it to send it.`;
+}
+
+// null: go on. Empty: do nothing.
 function obstacle() {
-  const replying = document.getElementById("composer-action")?.type === "button"; // it says Stop
-  if (sending !== null || replying || !text().value.trim()) return "";
-  if (live() && !document.getElementById("chat").hasAttribute("data-connected")) {
-    return "Not connected. Your message stays here; send it when the connection is back.";
-  }
+  if (beginning !== null || text().readOnly || !text().value.trim()) return "";
+  if (outgoing.busy()) return outgoing.BUSY;
   return null;
 }
 
@@ -21,53 +43,135 @@ document.addEventListener("keydown", (event) => {
   form().requestSubmit();
 });
 
+function empty() {
+  text().value = "";
+  grow();
+  forget(placeOf(form()));
+}
+
 // Ahead of htmx, which listens on the form itself.
 document.addEventListener(
   "submit",
   (event) => {
     if (event.target !== form()) return;
-    const why = obstacle();
-    if (why !== null) {
+    const size = tooLarge();
+    const why = size || obstacle();
+    if (why !== null || live()) {
       event.preventDefault();
       event.stopImmediatePropagation();
-      if (why) document.getElementById("notice").textContent = why;
-      return;
     }
-    sending = text().value;
-    form().setAttribute("aria-busy", "true");
+    if (size) say(size, "size");
+    else if (why) say(why, "calm");
+    else if (why === null && live()) {
+      say("");
+      outgoing.send({ content: text().value, model: new FormData(form()).get("model") });
+      empty();
+    }
   },
   true,
 );
 
-function settle(accepted) {
-  if (sending === null) return;
-  if (accepted && text().value === sending) {
-    text().value = "";
-    grow();
-  }
-  sending = null;
-  form().removeAttribute("aria-busy");
+document.addEventListener("chat:takeback", ({ detail: { content, edits } }) => {
+  if (edits) return;
+  text().value = text().value.trim() ? `${content}\n\n${text().value}` : content;
+  text().dispatchEvent(new Event("input", { bubbles: true }));
+  text().focus();
+});
+
+// A new chat goes by htmx: its page comes back, or the reason why not.
+
+function begin() {
+  hold();
+  beginning = text().value;
+  form().setAttribute("aria-busy", "true");
+  say("");
+  document.querySelector(".greeting").hidden = true;
+  const column = document.createElement("div");
+  column.className = "column beginning";
+  const thread = document.createElement("div");
+  thread.className = "thread";
+  thread.append(outgoing.bubble("new", beginning));
+  column.append(thread);
+  document.getElementById("scroll").append(column);
+  text().value = "";
+  grow();
 }
 
-document.addEventListener("chat:accepted", () => settle(true));
-document.addEventListener("chat:refused", () => settle(false));
-document.addEventListener("chat:closed", () => settle(false));
-document.addEventListener("htmx:finally:request", () => settle(false)); // a new chat: the page has a new box, or the reason
+function refused(seconds) {
+  document.querySelector(".beginning")?.remove();
+  document.querySelector(".greeting").hidden = false;
+  form().removeAttribute("aria-busy");
+  text().value = beginning;
+  grow();
+  text().focus();
+  if (!notice().textContent.trim()) say("Not sent: the server did not answer. Your message is in the box.", "warning");
+  if (!seconds) return;
+  notice().textContent = notice().textContent.replace(/ ?Try again in \d+ s\.\s*$/, " ");
+  notice().append(countdown(seconds));
+}
+
+let waitSeconds = 0;
+
+document.addEventListener("htmx:before:request", (event) => {
+  if (event.detail.ctx.sourceElement === form() && !live()) begin();
+});
+
+document.addEventListener("htmx:after:request", (event) => {
+  if (beginning === null || event.detail.ctx.sourceElement !== form()) return;
+  const { status, headers } = event.detail.ctx.response;
+  waitSeconds = Number(headers.get("Retry-After"));
+  if (status < 400) forget("new");
+});
+
+document.addEventListener("htmx:finally:request", (event) => {
+  if (beginning === null) return;
+  const same = form().hasAttribute("aria-busy");
+  if (same && event.detail.ctx.sourceElement !== form()) return; // another request of the page
+  if (same) refused(waitSeconds);
+  beginning = null;
+  waitSeconds = 0;
+  release();
+});
+
+// A conversation that was deleted takes no more messages; what was written can still be copied.
+document.addEventListener("chat:closed", ({ detail: { code } }) => {
+  if (code !== GONE) return;
+  text().readOnly = true;
+  document.getElementById("composer-action").disabled = true;
+});
+
+// The box
 
 function grow() {
   if (CSS.supports("field-sizing", "content") || !text()) return;
   text().style.height = "auto";
   text().style.height = `${text().scrollHeight}px`;
 }
-document.addEventListener("input", (event) => event.target === text() && grow());
+
+document.addEventListener("input", (event) => {
+  if (event.target !== text()) return;
+  grow();
+  const size = tooLarge();
+  if (size) say(size, "size");
+  else unsay("size", "calm", "warning");
+});
 
 document.addEventListener("click", (event) => {
   const starter = event.target.closest?.("[data-starter]");
   if (!starter) return;
-  text().value = starter.textContent;
+  text().value = starter.textContent.trim();
+  text().dispatchEvent(new Event("input", { bubbles: true }));
   text().focus();
-  grow();
 });
+
+// A page that htmx has put in has a box of its own.
+function arrive() {
+  restore();
+  outgoing.restore();
+}
+
+arrive();
+new MutationObserver(arrive).observe(document.querySelector(".frame"), { childList: true });
 
 // A finished reply was read out; it must not be found twice in the page.
 const announcer = document.getElementById("announcer");

@@ -2,11 +2,15 @@
 // in the shapes that conversations/markdown.py uses, so that nothing jumps when the server's own rendering takes their place.
 // Should it fail, the plain text in `.source` is what is shown.
 
+import "./code.js";
+import { typeset } from "./math.js";
 import DOMPurify from "../vendor/dompurify/dist/purify.es.mjs";
 import * as smd from "../vendor/streaming-markdown/smd.js";
 
 const SCHEMES = /^(https?:|mailto:)/i;
-const mounted = new WeakSet();
+const PACE_MS = 150; // what has come is shown within this time
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const mounted = new Map(); // turn -> its writer
 
 function allowed(tag, attribute, value) {
   return DOMPurify.isValidAttribute(tag, attribute, value) && (attribute !== "href" || SCHEMES.test(value.trim()));
@@ -15,6 +19,14 @@ function allowed(tag, attribute, value) {
 function push(data, element) {
   data.nodes[data.index].append(element);
   data.nodes[(data.index += 1)] = element;
+}
+
+// What scrolls sideways must be within reach of a keyboard.
+function focusable(element, label) {
+  element.tabIndex = 0;
+  element.setAttribute("role", "group");
+  element.setAttribute("aria-label", label);
+  return element;
 }
 
 function codeBlock(data) {
@@ -28,7 +40,7 @@ function codeBlock(data) {
   copy.dataset.copy = "";
   copy.textContent = "Copy";
   head.append(document.createElement("span"), copy);
-  const pre = document.createElement("pre");
+  const pre = focusable(document.createElement("pre"), "Code");
   block.append(head, pre);
   data.nodes[data.index].append(block);
   data.nodes[(data.index += 1)] = pre.appendChild(document.createElement("code"));
@@ -46,11 +58,12 @@ function addToken(data, type) {
       data.nodes[data.index].textContent = "[ ]";
       return;
     case smd.RAW_URL: // text, as in the finished reply
+      return push(data, document.createElement("span"));
     case smd.EQUATION_BLOCK:
     case smd.EQUATION_INLINE:
-      return push(data, document.createElement("span"));
+      return formula(data, type);
     case smd.TABLE: {
-      const box = document.createElement("div");
+      const box = focusable(document.createElement("div"), "Table");
       box.className = "scroll-x";
       data.nodes[data.index].append(box);
       data.nodes[(data.index += 1)] = box.appendChild(document.createElement("table"));
@@ -59,6 +72,31 @@ function addToken(data, type) {
     default:
       smd.default_add_token(data, type);
   }
+}
+
+// Until it ends it is text with its delimiter: a lone dollar may be a price.
+function formula(data, type) {
+  const element = document.createElement("span");
+  const dollar = data.parser.pending.startsWith("$");
+  element.dataset.formula = type === smd.EQUATION_BLOCK ? "block" : dollar ? "$" : "inline";
+  if (element.dataset.formula === "$") element.append("$");
+  push(data, element);
+}
+
+function endToken(data) {
+  const element = data.nodes[data.index];
+  smd.default_end_token(data);
+  const { formula: kind } = element.dataset ?? {};
+  if (!kind) return;
+  delete element.dataset.formula;
+  const tex = element.textContent.slice(kind === "$" ? 1 : 0);
+  if (kind === "$" && (tex !== tex.trim() || !tex)) {
+    element.append("$");
+    return;
+  }
+  element.textContent = tex;
+  element.className = kind === "block" ? "math display" : "math";
+  typeset(element.parentElement);
 }
 
 function setAttribute(data, type, value) {
@@ -82,18 +120,74 @@ function setAttribute(data, type, value) {
   }
 }
 
-function rendererFor(root) {
+function parserFor(root) {
   const renderer = smd.default_renderer(root);
-  return { ...renderer, add_token: addToken, set_attr: setAttribute };
+  const parser = smd.parser({ ...renderer, add_token: addToken, end_token: endToken, set_attr: setAttribute });
+  renderer.data.parser = parser;
+  return parser;
+}
+
+// Shows text evenly: what came at one moment is written over the next frames, all of it within PACE_MS.
+class Pacer {
+  constructor(write) {
+    this.write = write;
+    this.waiting = ""; // not written yet
+    this.marks = []; // { left: characters up to here, due: when they must be written }
+    this.frame = 0;
+    this.last = 0;
+    this.done = []; // called when nothing waits
+  }
+
+  push(text) {
+    this.waiting += text;
+    if (document.hidden || still.matches) {
+      this.flush();
+      return;
+    }
+    const now = performance.now();
+    this.marks.push({ left: this.waiting.length, due: now + PACE_MS });
+    if (this.frame) return;
+    this.last = now;
+    this.frame = requestAnimationFrame((at) => this.step(at));
+  }
+
+  step(at) {
+    const spent = Math.max(1, at - this.last);
+    this.last = at;
+    const rates = this.marks.map(({ left, due }) => left * Math.min(1, spent / Math.max(spent, due - at)));
+    this.show(Math.ceil(Math.max(...rates)));
+    this.frame = this.waiting ? requestAnimationFrame((next) => this.step(next)) : 0;
+  }
+
+  show(wanted) {
+    let length = Math.min(wanted, this.waiting.length);
+    const code = this.waiting.charCodeAt(length - 1);
+    if (code >= 0xd800 && code < 0xdc00 && length < this.waiting.length) length += 1; // both halves of a character
+    const text = this.waiting.slice(0, length);
+    this.waiting = this.waiting.slice(length);
+    this.marks = this.marks.map(({ left, due }) => ({ left: left - length, due })).filter(({ left }) => left > 0);
+    this.write(text);
+    if (!this.waiting) this.done.splice(0).forEach((call) => call());
+  }
+
+  flush() {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    if (this.waiting) this.show(this.waiting.length);
+  }
+
+  drained() {
+    return this.waiting ? new Promise((resolve) => this.done.push(resolve)) : null;
+  }
 }
 
 function mount(turn) {
   const source = turn.querySelector(".source");
   const rendered = turn.querySelector(".rendered");
-  if (!source || !rendered || mounted.has(source)) return;
-  mounted.add(source);
-  const parser = smd.parser(rendererFor(rendered));
+  if (!source || !rendered || mounted.get(turn)?.source === source) return;
+  const parser = parserFor(rendered);
   let failed = false;
+  turn.classList.add("rendering");
 
   const write = (text) => {
     if (failed || !text) return;
@@ -101,7 +195,8 @@ function mount(turn) {
       smd.parser_write(parser, text);
     } catch (error) {
       failed = true;
-      rendered.replaceChildren(); // `.source` shows itself again
+      rendered.replaceChildren();
+      turn.classList.remove("rendering"); // `.source` shows itself again
       console.error("Markdown was not rendered", error);
     }
   };
@@ -120,20 +215,29 @@ function mount(turn) {
 
   merge(); // what came before this script did
   write(source.textContent);
-  new MutationObserver(() => write(merge())).observe(source, { childList: true });
+  const pacer = new Pacer(write);
+  mounted.set(turn, { source, pacer });
+  new MutationObserver(() => {
+    const text = merge();
+    if (text) pacer.push(text);
+  }).observe(source, { childList: true });
 }
 
 function mountAll() {
+  for (const turn of mounted.keys()) if (!turn.isConnected) mounted.delete(turn);
   document.querySelectorAll('.turn[aria-busy="true"]').forEach(mount);
 }
 
 mountAll();
 new MutationObserver(mountAll).observe(document.querySelector(".frame"), { childList: true, subtree: true });
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) mounted.forEach(({ pacer }) => pacer.flush());
+});
 
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest?.("[data-copy]");
-  if (!button) return;
-  await navigator.clipboard.writeText(button.closest(".code").querySelector("code").textContent);
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = "Copy"), 2_000);
+// The finished reply takes the place of the one that streams when all of that is shown.
+document.addEventListener("htmx:ws:before:message:incoming", ({ detail }) => {
+  for (const [turn, { pacer }] of mounted) {
+    const drained = pacer.drained();
+    if (drained && detail.message.data.includes(`hx-target="#${turn.id}"`)) detail.waitUntil(drained);
+  }
 });

@@ -15,6 +15,15 @@ const holder = () => document.querySelector("#chat[hx-ws\\:connect]");
 const open = () => connection?.socket?.readyState === WebSocket.OPEN;
 const emit = (name, detail) => document.dispatchEvent(new CustomEvent(`chat:${name}`, { detail }));
 
+export const connected = () => open() && Boolean(holder()?.hasAttribute("data-connected"));
+
+// Whether it went out. Frames are not queued: who sends decides what becomes of them when the connection is away.
+export function transmit(frame) {
+  if (!connected()) return false;
+  connection.socket.send(JSON.stringify(frame));
+  return true;
+}
+
 function say(text) {
   const bar = document.getElementById("connection");
   if (!bar) return;
@@ -41,6 +50,7 @@ document.addEventListener("htmx:ws:after:connection", (event) => {
   again = true;
   holder().setAttribute("data-connected", "");
   say("");
+  emit("connected");
 });
 
 document.addEventListener("htmx:ws:before:message:incoming", (event) => {
@@ -61,17 +71,28 @@ setInterval(() => {
   connection.socket.send(JSON.stringify({ type: "ack", frames: handled }));
 }, ACK_MS);
 
+const running = () => Boolean(document.querySelector('#thread > .turn[aria-busy="true"]'));
+
+function lost() {
+  const goesOn = running();
+  if (!navigator.onLine) {
+    return goesOn
+      ? "You are offline. The reply goes on; it will be here when you are back."
+      : "You are offline. What you write is kept.";
+  }
+  return goesOn ? "Connection lost. The reply goes on; reconnecting…" : "Connection lost; reconnecting…";
+}
+
 document.addEventListener("htmx:ws:close", (event) => {
   const { code, reason } = event.detail;
   holder()?.removeAttribute("data-connected");
   if (reason === "removed") return; // this page went to another conversation, or connects anew
   emit("closed", { code });
   if (code === SIGNED_OUT) location.reload(); // the server sends it to the sign-in page
-  else if (code === GONE) say("This conversation is not here any more.");
+  else if (code === GONE) say("This conversation was deleted.");
   else if (code === TOO_MANY) say("Too many messages at once. Reload the page to go on.");
   else if (code === TOO_BIG) say("That message was too large to send.");
-  else if (!navigator.onLine) say("You are offline. The reply goes on; it will be here when you are back.");
-  else say("Connection lost. The reply goes on; reconnecting…");
+  else say(lost());
 });
 
 // A connection that died silently (a proxy, a machine that slept) is replaced; the cursor carries the text across.
@@ -84,3 +105,5 @@ function watch() {
 setInterval(watch, 5_000);
 document.addEventListener("visibilitychange", watch);
 window.addEventListener("online", watch);
+window.addEventListener("offline", () => say(lost()));
+window.addEventListener("online", () => connected() && say(""));

@@ -3,8 +3,9 @@
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, async_playwright, expect
 
 from tests.acceptance.live_site import LiveSite
 
@@ -47,17 +48,35 @@ class Visitor:
         if message.type == "error":
             self.complaints.append(message.text)
 
-    async def sign_in(self) -> None:
-        await self.page.goto(self.site.url)
-        await self.page.get_by_label("Email").fill(self.site.email)
-        await self.page.get_by_label("Password").fill(self.site.password)
-        await self.page.get_by_role("button", name="Sign in").click()
-        await expect(self.page.get_by_label("Message")).to_be_visible()
-        await self.page.wait_for_load_state()  # the scripts too: before them, Enter breaks the line
+    async def open(self, path: str = "/") -> None:
+        """Opens a page of the site and waits for its scripts, and its connection where it has one."""
+        await self.page.goto(f"{self.site.url}{path}")
+        await self.page.wait_for_load_state()
+        if await self.page.locator("#chat").count():
+            await self.page.locator("#chat[data-connected]").wait_for()
+
+    async def sign_in(self, account: str) -> None:
+        """As a person does, on the sign-in page."""
+        who = self.site.accounts[account]
+        await self.open("/accounts/login/")
+        await self.page.get_by_label("Email").fill(who.email)
+        await self.page.get_by_label("Password", exact=True).fill(who.password)
+        await self.page.get_by_role("button", name="Sign in", exact=True).click()
+        await expect(self.page.get_by_label("Message", exact=True)).to_be_visible()
+        await self.page.wait_for_load_state()
 
     async def send(self, text: str) -> None:
-        await self.page.get_by_label("Message").fill(text)
-        await self.page.keyboard.press("Enter")
+        """With Enter; on a phone, where that breaks the line, with the button."""
+        await self.draft.fill(text)
+        if await self.page.evaluate("matchMedia('(pointer: coarse)').matches"):
+            await self.press("Send")
+        else:
+            await self.page.keyboard.press("Enter")
+
+    @property
+    def draft(self) -> Locator:
+        """The message box."""
+        return self.page.get_by_label("Message", exact=True)
 
     async def press(self, name: str) -> None:
         await self.page.get_by_role("button", name=name, exact=True).click()
@@ -79,3 +98,24 @@ class Visitor:
         """Waits until no reply runs."""
         await expect(self.page.get_by_role("button", name="Send")).to_be_visible(timeout=20_000)
         await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
+
+
+async def as_account(site: LiveSite, browser: Browser, account: str | None, **options: Any) -> BrowserContext:
+    """A browser of its own, signed in already. `options`: those of Playwright's contexts."""
+    context = await browser.new_context(**options)
+    if account is not None:
+        cookies = site.session(account).items()
+        await context.add_cookies([{"name": name, "value": value, "url": site.url} for name, value in cookies])
+    return context
+
+
+@asynccontextmanager
+async def visit(
+    site: LiveSite, browser: Browser, account: str | None, path: str = "/", **options: Any
+) -> AsyncIterator[Visitor]:
+    """Somebody with that page open; nobody signed in without an account. Fails if the console has an error."""
+    async with await as_account(site, browser, account, **options) as context:
+        visitor = Visitor(site, await context.new_page())
+        await visitor.open(path)
+        yield visitor
+        assert visitor.complaints == []

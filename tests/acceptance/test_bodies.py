@@ -3,19 +3,12 @@
 import json
 import socket
 import time
-from collections.abc import Iterator
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.acceptance.live_site import LiveSite, live_site
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[LiveSite]:
-    with live_site() as running:
-        yield running
+from tests.acceptance.live_site import LiveSite
 
 
 def connect(site: LiveSite) -> HTTPConnection:

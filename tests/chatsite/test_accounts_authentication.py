@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.conf import settings as site_settings
 from django.contrib.auth import login
 from django.contrib.sessions.backends.cached_db import SessionStore
 from django.db import connection
@@ -48,7 +49,7 @@ async def authenticate(**headers: str) -> Authenticated:
 def sign_in(person: Person) -> str:
     request = HttpRequest()
     request.session = SessionStore()
-    login(request, person.user, "django.contrib.auth.backends.ModelBackend")
+    login(request, person.user, site_settings.AUTHENTICATION_BACKENDS[0])
     request.session.save()
     return f"a=b; sessionid={request.session.session_key}"
 

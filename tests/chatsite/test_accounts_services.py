@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.db import IntegrityError, connection, transaction
 
 from chatsite.accounts import services
@@ -66,3 +67,26 @@ def test_revoking_twice_keeps_the_first_time(person: Person) -> None:
     services.revoke_api_key(person.key)
     assert first is not None
     assert ApiKey.objects.get(pk=person.key.pk).revoked_at == first
+
+
+def test_addresses_are_one_in_any_case(person: Person) -> None:
+    assert User.objects.get_by_natural_key("ADA@example.com") == person.user
+    with pytest.raises(IntegrityError), transaction.atomic():
+        User.objects.bulk_create([User(email="ADA@example.com")])
+    other = User(email="Bea@Example.COM")
+    other.full_clean(exclude=["password"])
+    assert other.email == "bea@example.com"
+
+
+def test_a_long_address_makes_an_organization_all_the_same() -> None:
+    user = services.create_user(f"{'x' * 200}@example.com", PASSWORD)
+    assert services.personal_organization(user).name == "x" * 150
+
+
+def test_what_an_operator_changes_is_verified(person: Person, stranger: Person) -> None:
+    EmailAddress.objects.create(user=stranger.user, email="ada@new.example")
+    person.user.email = "ada@new.example"
+    person.user.save()
+    services.settle_user(person.user)
+    rows = EmailAddress.objects.filter(user=person.user).values_list("email", "primary", "verified")
+    assert list(rows) == [("ada@new.example", True, True)]

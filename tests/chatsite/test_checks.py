@@ -180,3 +180,30 @@ def test_a_process_of_a_safe_installation_starts() -> None:
         timeout=60,
     )
     assert (started.stdout.strip(), started.returncode) == ("serving", 0), started.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"OIDC_ISSUER": "https://login.example.org", "OIDC_CLIENT_ID": "a", "OIDC_CLIENT_SECRET": "b"}, set()),
+        ({"OIDC_ISSUER": "http://login.example.org", "OIDC_CLIENT_ID": "a", "OIDC_CLIENT_SECRET": "b"}, set()),
+        ({"OIDC_ISSUER": "https://login.example.org", "OIDC_CLIENT_ID": "a"}, {"chatsite.E009"}),
+        ({"OIDC_ISSUER": "https://login.example.org", "OIDC_CLIENT_SECRET": "b"}, {"chatsite.E009"}),
+        ({"OIDC_ISSUER": "login.example.org"}, {"chatsite.E009", "chatsite.E010"}),
+        ({"OIDC_ISSUER": "file:///etc", "OIDC_CLIENT_ID": "a", "OIDC_CLIENT_SECRET": "b"}, {"chatsite.E010"}),
+        ({"TRUSTED_PROXIES": -1}, {"chatsite.E012"}),
+    ],
+)
+def test_accounts_are_checked_everywhere(settings: Any, values: dict[str, Any], found: set[str]) -> None:
+    for name, value in values.items():
+        setattr(settings, name, value)
+    assert ids(checks.check_installation()) == found
+    if found:
+        with pytest.raises(ImproperlyConfigured):
+            checks.refuse_unsafe_start()
+
+
+def test_production_wants_https_to_the_provider_and_a_mail_server(production: Any, strict_database: None) -> None:
+    production.OIDC_ISSUER, production.OIDC_CLIENT_ID, production.OIDC_CLIENT_SECRET = "http://a.example", "a", "b"
+    production.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    assert ids(checks.check_installation()) == {"chatsite.E010", "chatsite.W011"}

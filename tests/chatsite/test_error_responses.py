@@ -12,6 +12,7 @@ from django.test import RequestFactory
 from rest_framework import exceptions as rest_errors
 
 from chatsite import error_responses, errors
+from chatsite.logs import begin_request
 
 
 class Spent(errors.RateLimited):
@@ -131,3 +132,30 @@ def test_django_s_own_errors_are_problems_under_v1_and_pages_elsewhere(handler: 
     assert (page.status_code, page["Content-Type"]) == (status, "text/html; charset=utf-8")
     assert b"<html" in page.content
     assert b"secret" not in problem.content + page.content
+
+
+def page(path: str, error: errors.AppError, **words: str) -> str:
+    request = RequestFactory().get("/")
+    request.path = path
+    return error_responses.error_page(request, error, **words).content.decode()
+
+
+def test_a_page_says_it_in_its_own_words_unless_the_error_knows_better() -> None:
+    assert "There is nothing at this address" in page("/c/x", errors.NotFound())
+    assert "The title is too long." in page("/c/x", errors.InvalidInput("The title is too long."))
+    assert ">Not sent<" in page("/", errors.InvalidInput("No."), title="Not sent")
+    assert 'class="detail">Later.<' in page("/", errors.InvalidInput("No."), detail="Later.")
+
+
+def test_a_page_leads_somewhere_that_helps() -> None:
+    assert 'href="/"' in page("/nowhere", errors.NotFound())
+    assert "Try again" not in page("/nowhere", errors.NotFound())
+    assert 'href="/%2Fevil.example/%3C"' in page("//evil.example/<", errors.Unavailable())
+    assert "href=" not in page("/", error_responses.convert(django_errors.DisallowedHost())).partition("<main")[2]
+
+
+def test_only_a_fault_of_ours_has_a_reference() -> None:
+    request = RequestFactory().get("/")
+    begin_request("a-request")
+    assert b"a-request" in error_responses.handler500(request).content
+    assert b"a-request" not in error_responses.handler404(request, Http404()).content

@@ -3,9 +3,9 @@
 import asyncio
 from uuid import UUID
 
+from chatsite import notices
 from chatsite.ids import new_id
 from chatsite.redis import async_client
-from chatsite import notices
 from tests.waiting import wait_until
 
 
@@ -51,7 +51,7 @@ async def test_too_many_become_anything() -> None:
     task = asyncio.create_task(collect(subscription, heard))
     await wait_until(lambda: heard)
     task.cancel()
-    assert heard == [notices.ANYTHING]
+    assert heard == [notices.ANYTHING, notices.SESSIONS]
 
 
 async def test_the_stream_is_capped_and_expires() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.conf import settings as site_settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.cached_db import SessionStore
 from django.middleware.csrf import _get_new_csrf_string
@@ -141,7 +142,7 @@ def sign_in(person: Person) -> str:
     """A session as the login page makes it; returns its key."""
     session = SessionStore()
     session[SESSION_KEY] = str(person.user.pk)
-    session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+    session[BACKEND_SESSION_KEY] = site_settings.AUTHENTICATION_BACKENDS[0]
     session[HASH_SESSION_KEY] = person.user.get_session_auth_hash()
     session.create()
     return str(session.session_key)

@@ -15,9 +15,12 @@ from django.test import Client
 from chatsite.accounts.models import User
 from chatsite.database import run_db
 from chatsite.ids import new_id, public_id
+from conversations.follow import ReplyEvent
 from conversations.models import Conversation, Message
 from conversations.routing import websocket_application
+from conversations.selectors import Reply
 from inference.models import Model
+from inference.protocol import Cursor
 from tests.conftest import Person
 
 ORIGIN = "http://testserver"
@@ -64,12 +67,26 @@ async def session_cookie(user: User) -> str:
     return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
 
 
+class Script:
+    """Stands in for `follow_from`: tests say what the reply does."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[ReplyEvent] = asyncio.Queue()
+        self.cursors: list[Cursor | None] = []
+
+    async def __call__(self, reply: Reply, cursor: Cursor | None = None) -> AsyncIterator[ReplyEvent]:
+        self.cursors.append(cursor)
+        while True:
+            yield await self.events.get()
+
+
 class Socket:
     """A page's side of its WebSocket."""
 
     def __init__(self, communicator: WebsocketCommunicator) -> None:
         self.communicator = communicator
-        self.received: list[str] = []
+        self.received: list[str] = []  # what each `until` has read
+        self.frames: list[str] = []
 
     async def say(self, kind: str, **fields: Any) -> None:
         await self.communicator.send_to(
@@ -87,7 +104,8 @@ class Socket:
         async with asyncio.timeout(within):
             while not all(text in seen for text in texts):
                 try:
-                    seen += await self.communicator.receive_from(timeout=within)
+                    self.frames.append(await self.communicator.receive_from(timeout=within))
+                    seen += self.frames[-1]
                 except AssertionError as error:
                     raise AssertionError(f"waiting for {texts}, saw {seen!r}: {error}") from error
         self.received.append(seen)
@@ -106,10 +124,12 @@ class Socket:
 
 
 def communicator(conversation: UUID | str, headers: Mapping[str, str]) -> WebsocketCommunicator:
+    """`conversation` "": the page of a new chat."""
     name = conversation if isinstance(conversation, str) else public_id("conv", conversation)
     fields = {"host": "testserver", "origin": ORIGIN, **headers}
     encoded = [(key.encode(), value.encode()) for key, value in fields.items() if value]
-    return WebsocketCommunicator(websocket_application, f"/ws/c/{name}/", headers=encoded)
+    address = f"/ws/c/{name}/" if name else "/ws/"
+    return WebsocketCommunicator(websocket_application, address, headers=encoded)
 
 
 @asynccontextmanager

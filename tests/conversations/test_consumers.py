@@ -1,24 +1,19 @@
-"""The page's socket: who may use it, what it answers, and that two pages see one conversation."""
+"""The page's socket: who may use it, what it answers, and what it does with bad frames."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
 from typing import Any
 
 import pytest
-from django.db import OperationalError
 
+from chatsite import notices
 from chatsite.errors import RateLimited
 from chatsite.ids import new_id, public_id
-from chatsite import notices
-from conversations import consumers, flow, follow, live
-from conversations.articles import NOT_STARTED
-from conversations.follow import Done, Queued, ReplyEvent, Retrying, Started, Token
-from conversations.models import Conversation, Message
-from conversations.selectors import Reply
-from inference.protocol import Cursor, Usage
+from conversations import commands, consumers, flow, live, services
+from conversations.models import Conversation
 from tests.conftest import Person
 from tests.conversations.pages import (
-    add_reply,
+    Script,
     add_turn,
     communicator,
     connected,
@@ -26,7 +21,6 @@ from tests.conversations.pages import (
     make_conversation,
     session_cookie,
 )
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,33 +30,11 @@ def conversation(person: Person) -> Conversation:
     return make_conversation(person)
 
 
-class Script:
-    """Stands in for `follow_from`: tests say what the reply does."""
-
-    def __init__(self) -> None:
-        self.events: asyncio.Queue[ReplyEvent] = asyncio.Queue()
-        self.cursors: list[Cursor | None] = []
-
-    async def __call__(self, reply: Reply, cursor: Cursor | None = None) -> AsyncIterator[ReplyEvent]:
-        self.cursors.append(cursor)
-        while True:
-            yield await self.events.get()
-
-
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     made = Script()
     monkeypatch.setattr(live, "follow_from", made)
     return made
-
-
-def finish(reply: Message, text: str, **changes: Any) -> None:
-    values = {"status": "complete", "finish_reason": "stop", "content": text} | changes
-    Message.objects.filter(id=reply.id).update(**values)
-
-
-def done(reply: Message) -> Done:
-    return Done(reply.id, "complete", "stop", Usage(1, 0, 1), Cursor(reply.request_id, 1, 1))
 
 
 # Who may connect
@@ -124,6 +96,22 @@ async def test_a_session_that_ends_closes_4401(
         assert await socket.closed() == 4401
 
 
+async def test_a_session_that_is_ended_elsewhere_closes_4401_at_once(
+    conversation: Conversation, person: Person
+) -> None:
+    async with connected(conversation.id, person.user) as one, connected("", person.user) as two:
+        for socket in (one, two):
+            await socket.hello()
+        await one.until('hx-target="#thread"')
+        await notices.announce(person.user.id, notices.SESSIONS)
+        assert await two.silent()  # it still holds
+        await in_database(person.user.set_password, "another one")
+        await person.user.asave()
+        await notices.announce(person.user.id, notices.SESSIONS)
+        assert await one.closed() == 4401
+        assert await two.closed() == 4401
+
+
 async def test_a_deleted_conversation_closes_4404(
     conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +120,30 @@ async def test_a_deleted_conversation_closes_4404(
     async with connected(conversation.id, person.user) as socket:
         await conversation.adelete()
         assert await socket.closed() == 4404
+
+
+async def test_a_page_hears_at_once_that_its_conversation_was_deleted(
+    conversation: Conversation, person: Person
+) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply)
+        assert await socket.silent()
+        await services.delete_conversation(person.session_principal, conversation.id)
+        await socket.until("No conversations yet")
+        assert await socket.closed() == 4404
+
+
+async def test_the_page_of_a_new_chat_hears_of_conversations_and_does_nothing_else(person: Person) -> None:
+    async with connected("", person.user) as socket:
+        await socket.hello()
+        assert await socket.silent()
+        made = await in_database(make_conversation, person, "From another tab")
+        await notices.announce(person.user.id, made.id)
+        seen = await socket.until("From another tab")
+        assert 'hx-target="#title"' not in seen
+        await socket.say("send", content="Hi")
+        await socket.until('"code": "not_found"')
 
 
 # Bad frames
@@ -151,6 +163,9 @@ async def test_a_deleted_conversation_closes_4404(
         '{"type": "send", "content": "\\ud800"}',
         '{"type": "stop", "message": {}}',
         '{"type": "ack"}',
+        '{"type": "feedback", "message": "x"}',
+        '{"type": "send", "content": "Hi", "id": ""}',
+        '{"type": "send", "content": "Hi", "id": "\\u00e9"}',
         '{"type": "ack", "frames": 1e400}',
         '{"type": "ack", "frames": 1, "more": ' + "[" * 100_000,
         '{"type": "send", "content": "Hi", "model": "a\\u0000b"}',
@@ -176,7 +191,7 @@ async def test_bytes_are_refused(conversation: Conversation, person: Person) -> 
 
 async def test_a_frame_that_is_too_big_closes_1009(conversation: Conversation, person: Person) -> None:
     async with connected(conversation.id, person.user) as socket:
-        await socket.say("send", content="x" * consumers.MAX_FRAME_BYTES)
+        await socket.say("send", content="x" * commands.MAX_FRAME_BYTES)
         assert await socket.closed() == 1009
 
 
@@ -194,8 +209,11 @@ async def test_s32_frames_with_foreign_ids_do_nothing(
     async with connected(conversation.id, person.user) as socket:
         await socket.hello()
         await socket.until('hx-target="#thread"')
-        for kind in ("stop", "regenerate", "continue", "choose"):
-            await socket.say(kind, message=public_id("msg", theirs.id))
+        foreign = {"message": public_id("msg", theirs.id), "value": 1}
+        edit = {"content": "Hi", "id": "1", "edits": public_id("msg", theirs.parent_id)}
+        kinds = dict.fromkeys(("stop", "regenerate", "continue", "choose", "feedback"), foreign) | {"send": edit}
+        for kind, fields in kinds.items():
+            await socket.say(kind, **fields)
             seen = await socket.until('"refused"')
             assert '"code": "not_found"' in seen
             assert "secret" not in seen
@@ -203,112 +221,28 @@ async def test_s32_frames_with_foreign_ids_do_nothing(
         assert "secret" not in await socket.until('hx-target="#thread"')
 
 
-# Catching up
-
-
-async def test_a_page_that_is_up_to_date_is_told_nothing(conversation: Conversation, person: Person) -> None:
-    reply = await in_database(add_turn, conversation, "q", "a")
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello(reply)
-        assert await socket.silent()
-
-
-async def test_a_page_that_is_behind_is_shown_the_whole(conversation: Conversation, person: Person) -> None:
-    first = await in_database(add_turn, conversation, "q1", "a1")
-    await in_database(add_turn, conversation, "q2", "a2")
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello(first, again=True)
-        seen = await socket.until('hx-target="#thread" hx-swap="innerHTML"', "a2", 'hx-target="#conversations"')
-        assert seen.index(">q1<") < seen.index("<p>a1<") < seen.index(">q2<")
-
-
-async def test_s1_a_page_goes_on_behind_its_cursor(conversation: Conversation, person: Person, script: Script) -> None:
-    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
-    cursor = Cursor(reply.request_id, 2, 7)
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello(reply, str(cursor))
-        script.events.put_nowait(Token(" more", Cursor(reply.request_id, 3, 12)))
-        seen = await socket.until(" more")
-        assert "#thread" not in seen
-    assert script.cursors == [cursor]
-
-
-async def test_s1_a_cursor_of_an_earlier_request_shows_the_whole(
-    conversation: Conversation, person: Person, script: Script
-) -> None:
-    reply = await in_database(add_turn, conversation, "q", "so far", status="streaming", finish_reason="", tokens=2)
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello(reply, f"{new_id()}.2.6")
-        await socket.until('hx-target="#thread"', "so far")
-    assert script.cursors in ([], [Cursor(reply.request_id, 2, 6)])
-
-
-async def test_a_continued_reply_that_waits_keeps_its_text(
-    conversation: Conversation, person: Person, script: Script
-) -> None:
-    reply = await in_database(add_turn, conversation, "q", "so far", status="pending", finish_reason="", tokens=2)
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello()
-        script.events.put_nowait(Queued(reply.id, 3, 4.0, False))
-        seen = await socket.until("3rd in line, about 4 s")
-        assert "so far" in seen
-    assert script.cursors == [Cursor(NOT_STARTED, 2, 6)]
-
-
-# A reply's life
-
-
-async def test_a_reply_from_queue_to_end(conversation: Conversation, person: Person, script: Script) -> None:
-    reply = await in_database(add_turn, conversation, "q", "", status="pending", finish_reason="")
-    message, cursor = public_id("msg", reply.id), Cursor(reply.request_id, 1, 1)
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello()
-        await socket.until(f'"stop", "message": "{message}"', "#composer-slot")
-        script.events.put_nowait(Queued(reply.id, 1, None, True))
-        await socket.until("Tiny is loading")
-        script.events.put_nowait(Started(reply.id, None, cursor))
-        await socket.until('class="dots"', ">Replying<")
-        script.events.put_nowait(Token("**a", cursor))
-        seen = await socket.until(">**a</span>")
-        assert f'<hx-partial hx-target="#note-{message}" hx-swap="innerHTML"></hx-partial>' in seen
-        script.events.put_nowait(Retrying(2, cursor))
-        await socket.until("Reconnecting to another replica")
-        await in_database(finish, reply, "**ab**")
-        script.events.put_nowait(done(reply))
-        seen = await socket.until(f'hx-target="#{message}" hx-swap="outerHTML"', "#announcer")
-        assert "<strong>ab</strong>" in seen
-        assert ">Send<" in seen
-        assert socket.received[-1].count("#announcer") == 1  # S36: not token by token
-
-
-async def test_a_page_that_is_too_slow_closes_4408(
-    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flow.Outbox.__init__, "__defaults__", (0.1,))
-    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello(reply, f"{reply.request_id}.0.0")
-        for number in range(40):
-            script.events.put_nowait(Token("x" * 10_000, Cursor(reply.request_id, number, number)))
-        assert await socket.closed() == 4408
-
-
 # Doing
 
 
-async def test_a_message_is_sent_accepted_and_shown(
+async def test_a_message_is_sent_shown_and_accepted(
     conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def send(principal: Any, conversation_id: Any, content: str, *, model: str | None) -> None:
+    async def send(principal: Any, conversation_id: Any, content: str, **options: Any) -> None:
         assert principal == person.session_principal
+        assert options["model"] == "tiny"
         await in_database(add_turn, conversation, content, "", status="pending", finish_reason="")
 
-    monkeypatch.setattr(consumers.services, "send", send)
+    monkeypatch.setattr(services, "send", send)
     first = await in_database(add_turn, conversation, "q1", "a1")
     async with connected(conversation.id, person.user) as socket:
         await socket.hello(first)
-        await socket.say("send", content="Hi <b>", model="tiny", csrfmiddlewaretoken="x")
-        seen = await socket.until('{"type": "accepted"}', "Hi &lt;b&gt;", ">Stop<")
+        await socket.say("send", id="11-aa", content="Hi <b>", model="tiny", csrfmiddlewaretoken="x")
+        seen = await socket.until('{"type": "accepted", "id": "11-aa"}')
+        [frame] = [
+            frame for frame in socket.frames if "Hi &lt;b&gt;" in frame
+        ]  # in one frame, so that nothing flickers
+        assert '<hx-partial hx-target="#sending-11-aa" hx-swap="delete">' in frame
+        assert 'aria-label="Stop"' in frame
         assert "<p>a1</p>" not in seen  # only what is new
 
 
@@ -318,42 +252,71 @@ async def test_a_message_that_is_refused_says_why_and_when(
     async def send(*args: Any, **kwargs: Any) -> None:
         raise RateLimited("1,000 tokens a minute are used up.", retry_after=19.2)
 
-    monkeypatch.setattr(consumers.services, "send", send)
+    monkeypatch.setattr(services, "send", send)
     async with connected(conversation.id, person.user) as socket:
         await socket.say("send", content="Hi")
         seen = await socket.until('"refused"')
-        assert "1,000 tokens a minute are used up. Try again in 20 s." in seen
-        assert '"code": "rate_limited"' in seen
+        assert "1,000 tokens a minute are used up." in seen
+        assert 'data-seconds="20">Try again in 20 s.' in seen
+        await socket.say("send", id="7", content="Hi")  # beside the message itself then
+        seen = await socket.until('"refused"')
+        about = json.loads(socket.frames[-1])
+        assert about == {
+            "type": "refused",
+            "id": "7",
+            "code": "rate_limited",
+            "message": "1,000 tokens a minute are used up.",
+            "retry_after": 20,
+        }
+        assert "#notice" not in seen
 
 
-async def test_s13_what_one_tab_does_every_tab_sees(conversation: Conversation, person: Person, script: Script) -> None:
-    first = await in_database(add_turn, conversation, "q1", "a1")
-    async with connected(conversation.id, person.user) as one, connected(conversation.id, person.user) as two:
-        for socket in (one, two):
-            await socket.hello(first)
-            assert await socket.silent()
-        second = await in_database(add_turn, conversation, "q2", "", status="streaming", finish_reason="")
-        await notices.announce(person.user.id, conversation.id)
-        for socket in (one, two):
-            await socket.until("q2", f'id="source-{public_id("msg", second.id)}"', ">Stop<")
-
-
-async def test_s16_another_version_takes_the_place_of_the_first(
-    conversation: Conversation, person: Person, script: Script
+async def test_an_edited_message_takes_the_place_of_the_first(
+    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await in_database(add_turn, conversation, "q1", "a1")
-    user = await in_database(lambda: Message.objects.get(id=first.parent_id))
+    reply = await in_database(add_turn, conversation, "q1", "a1")
+    question = public_id("msg", reply.parent_id)
+
+    async def send(principal: Any, conversation_id: Any, content: str, *, parent: Any, **options: Any) -> None:
+        assert parent is None
+        await in_database(Conversation.objects.filter(id=conversation.id).update, active_leaf=None)
+        await conversation.arefresh_from_db()
+        await in_database(add_turn, conversation, content, "", status="pending", finish_reason="")
+
+    monkeypatch.setattr(services, "send", send)
     async with connected(conversation.id, person.user) as socket:
-        await socket.hello(first)
-        assert await socket.silent()
-        second = await in_database(add_reply, conversation, user, "a2")
-        await notices.announce(person.user.id, conversation.id)
-        seen = await socket.until("a2", "2/2")
-        assert f'hx-target="#{public_id("msg", first.id)}" hx-swap="delete"' in seen
-        await socket.say("choose", message=public_id("msg", first.id))
-        seen = await socket.until("a1", "1/2")
-        assert f'hx-target="#{public_id("msg", second.id)}" hx-swap="delete"' in seen
-    assert await in_database(Message.objects.count) == 3
+        await socket.hello(reply)
+        await socket.say("send", id="8", content="q2", edits=question)
+        seen = await socket.until('"accepted"', "q2", "2/2")
+        assert f'"choose", "message": "{question}"' in seen
+
+
+async def test_feedback_is_kept_and_shown(conversation: Conversation, person: Person) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    message = public_id("msg", reply.id)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply)
+        await socket.say("feedback", message=message, value=1)
+        seen = await socket.until(f'hx-target="#feedback-{message}" hx-swap="outerHTML"')
+        assert seen.count('aria-pressed="true"') == 1
+        await reply.arefresh_from_db()
+        assert reply.feedback == 1
+        await socket.say("feedback", message=message, value=3)
+        await socket.until('"code": "invalid_input"')
+
+
+async def test_a_reply_that_was_seen_is_not_unread_in_another_tab(conversation: Conversation, person: Person) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    async with connected(conversation.id, person.user) as one, connected("", person.user) as two:
+        for socket in (one, two):
+            await socket.hello(reply)
+            assert await socket.silent()
+        await one.say("seen", request=str(reply.request_id))
+        await two.until('hx-target="#conversations"')
+        await conversation.arefresh_from_db()
+        assert conversation.seen_request == reply.request_id
+        await one.say("seen", request="nonsense")
+        await one.until('"code": "not_found"')
 
 
 async def test_s11_stop_goes_ahead_of_what_waits(
@@ -367,8 +330,8 @@ async def test_s11_stop_goes_ahead_of_what_waits(
     async def stop(principal: Any, message: Any) -> None:
         stopped.set()
 
-    monkeypatch.setattr(consumers.services, "send", send)
-    monkeypatch.setattr(consumers.services, "stop", stop)
+    monkeypatch.setattr(services, "send", send)
+    monkeypatch.setattr(services, "stop", stop)
     async with connected(conversation.id, person.user) as socket:
         await socket.say("send", content="Hi")
         await socket.say("stop", message=public_id("msg", new_id()))
@@ -382,7 +345,7 @@ async def test_our_own_fault_closes_1011_and_tells_nothing(
     async def send(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(consumers.services, "send", send)
+    monkeypatch.setattr(services, "send", send)
     async with connected(conversation.id, person.user) as socket:
         await socket.say("send", content="Hi")
         assert await socket.closed() == 1011
@@ -397,7 +360,7 @@ async def test_a_socket_that_cannot_be_closed_pings_no_more(
     async def close(*args: Any, **kwargs: Any) -> None:
         raise RuntimeError("the close was lost")
 
-    monkeypatch.setattr(consumers.services, "send", send)
+    monkeypatch.setattr(services, "send", send)
     monkeypatch.setattr(consumers.ChatConsumer, "close", close)
     monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
     async with connected(conversation.id, person.user) as socket:
@@ -406,94 +369,3 @@ async def test_a_socket_that_cannot_be_closed_pings_no_more(
         async with asyncio.timeout(3):
             while not await socket.silent():
                 await socket.communicator.receive_from()
-
-
-# A database that is away
-
-
-class Outage:
-    """Makes reads fail as they do while PostgreSQL restarts."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.on = False
-        self.failures = 0
-        monkeypatch.setattr(follow, "AWAY_SECONDS", 0.02)
-        for name in ("load_article", "load_branch"):
-            monkeypatch.setattr(live, name, self._failing(getattr(live, name)))
-        for name in ("get_reply", "get_conversation"):
-            monkeypatch.setattr(live.selectors, name, self._failing(getattr(live.selectors, name)))
-
-    def _failing(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.on:
-                self.failures += 1
-                raise OperationalError("the database system is starting up")
-            return function(*args, **kwargs)
-
-        return call
-
-
-async def test_s2_a_database_that_restarts_costs_no_finished_frame(
-    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outage = Outage(monkeypatch)
-    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
-    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello(reply, f"{reply.request_id}.0.0")
-        script.events.put_nowait(Token("half", Cursor(reply.request_id, 1, 4)))
-        await socket.until("half")
-        outage.on = True
-        await in_database(finish, reply, "**whole**")
-        script.events.put_nowait(done(reply))
-        await wait_until(lambda: outage.failures > 3)
-        await socket.until('"ping"')
-        outage.on = False
-        seen = await socket.until(f'hx-target="#{public_id("msg", reply.id)}" hx-swap="outerHTML"')
-        assert "<strong>whole</strong>" in seen
-
-
-async def test_s2_what_a_page_hears_of_while_the_database_is_away_it_is_shown_later(
-    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outage = Outage(monkeypatch)
-    await in_database(add_turn, conversation, "q", "a1")
-    async with connected(conversation.id, person.user) as socket:
-        await socket.hello()
-        await socket.until("a1")
-        outage.on = True
-        await in_database(add_turn, conversation, "q", "a2")
-        await notices.announce(person.user.id, conversation.id)
-        await wait_until(lambda: outage.failures)
-        outage.on = False
-        await socket.until("a2")
-
-
-# Comparing
-
-
-@pytest.mark.parametrize(
-    ("shown", "now", "kept"),
-    [
-        ("", "", (0, 0)),
-        ("", "ab", None),
-        ("ab", "", None),
-        ("ab", "cd", None),
-        ("ab", "ab", (2, 2)),
-        ("ab", "abcd", (2, 2)),
-        ("abc", "abx", (2, 2)),
-        ("abcd", "ab", (2, 2)),
-        ("abcd", "cdef", (4, 2)),
-        ("abcd", "cxyz", (3, 1)),
-    ],
-)
-def test_how_much_of_a_page_may_stay(shown: str, now: str, kept: tuple[int, int] | None) -> None:
-    ids = {letter: (new_id(), None) for letter in "abcdefxyz"}
-    found = live.common_start([ids[letter] for letter in shown], [ids[letter] for letter in now])
-    assert (found and (found.shown, found.now)) == kept
-
-
-def test_hello_is_not_trusted() -> None:
-    assert consumers.place_of(consumers.Hello(message="x", request="y")).message_id is None
-    assert consumers.place_of(consumers.Hello(cursor="nonsense")).cursor is None

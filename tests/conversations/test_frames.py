@@ -156,5 +156,51 @@ def test_a_refusal_says_when_to_try_again() -> None:
 
 
 def test_stop_takes_the_place_of_send() -> None:
-    assert ">Send<" in frames.action(None)
-    assert ">Stop<" in frames.action(new_id())
+    assert 'aria-label="Send"' in frames.action(None)
+    assert 'aria-label="Stop"' in frames.action(new_id())
+
+
+def test_a_notice_counts_down_and_goes() -> None:
+    notice = frames.notice("<b>Enough.", 0.2)
+    assert "&lt;b&gt;Enough." in notice
+    assert 'data-seconds="1">Try again in 1 s.' in notice
+    assert frames.notice("") == '<hx-partial hx-target="#notice" hx-swap="innerHTML"></hx-partial>'
+
+
+@pytest.mark.parametrize("sending", ['1"><script>', "", "a b", "x" * 65])
+def test_s34_only_an_id_is_a_target(sending: str) -> None:
+    assert frames.confirm(sending) == ""
+
+
+def test_a_model_that_loads_has_a_line_that_moves() -> None:
+    assert 'class="progress"' in frames.queued(Queued(new_id(), 1, 30, True), "Tiny")
+    assert 'class="progress"' not in frames.queued(Queued(new_id(), 1, 30, False), "Tiny")
+
+
+def test_what_the_model_does_not_see_is_said_where_it_begins() -> None:
+    text = "Earlier messages are left out of what the model sees"
+    assert text in frames.article_html(article(left_out=4, cut=True))
+    assert text not in frames.article_html(article(left_out=4))
+
+
+def test_a_failed_reply_has_its_reference_on_demand() -> None:
+    html = frames.article_html(article(status="failed", error_message="No engine.", error_code="engine_unavailable"))
+    assert "<summary>Details</summary>" in html
+    assert f"req_{REQUEST}" in html
+
+
+def test_one_s_own_message_can_be_edited_and_its_versions_looked_at() -> None:
+    first, second = new_id(), new_id()
+    html = frames.article_html(article(id=second, role="user", siblings=[first, second]))
+    assert "data-edit" in html
+    assert "2/2" in html
+    assert f"msg_{first}" in html
+
+
+def test_feedback_is_pressed_and_released() -> None:
+    html = frames.feedback(UUID(int=7), -1)
+    good, bad = html.split("bad-msg")
+    assert 'aria-pressed="false"' in good
+    assert '"value": 1' in good
+    assert 'aria-pressed="true"' in bad
+    assert '"value": 0' in bad

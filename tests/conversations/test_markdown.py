@@ -86,9 +86,16 @@ def test_code_of_any_language_keeps_its_text(language: str) -> None:
     ).replace('<span class="hl-n">', "").replace("</span>", "").replace('<span class="hl-w">', "")
 
 
+@pytest.mark.parametrize(("lines", "folded"), [(40, False), (41, True)])
+def test_long_code_is_folded(lines: int, folded: bool) -> None:
+    html = render_markdown("```\n" + "x\n" * lines + "```")
+    assert ('<div class="code folded">' in html) is folded
+    assert ("Show all 41 lines" in html) is folded
+
+
 def test_tables_scroll_in_their_own_box() -> None:
     html = render_markdown("|a|b|\n|-|-|\n|1|2|")
-    assert '<div class="scroll-x"><table>' in html
+    assert '<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>' in html
     assert "<td>1</td>" in html
 
 
@@ -102,8 +109,12 @@ def test_tables_scroll_in_their_own_box() -> None:
         "> " * 5_000 + "x",
         "```python\n" + "x = 1\n" * 20_000,
         "|a" * 20_000,
+        "$a " * 20_000,
+        "\\(" * 20_000,
+        "\\[\n" * 10_000,
+        "$$a\n" * 10_000,
     ],
-    ids=["long word", "stars", "brackets", "ticks", "quotes", "code", "pipes"],
+    ids=["long word", "stars", "brackets", "ticks", "quotes", "code", "pipes", "dollars", "math", "blocks", "double"],
 )
 def test_hostile_and_long_texts_take_bounded_time(text: str) -> None:
     started = time.perf_counter()

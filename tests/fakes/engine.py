@@ -25,7 +25,7 @@ from typing import Any, Self
 import msgspec
 
 from tests.fakes.engine_loop import Call, EngineLoop, Faults, Options, Run
-from tests.fakes.engine_tokens import FakeModel
+from tests.fakes.engine_tokens import FakeModel, Script
 from tests.fakes.engine_wire import ChatEvents, CompletionEvents, WholeCompletion, error_body
 from tests.fakes.http_server import Connection, Request
 
@@ -212,7 +212,12 @@ class FakeEngine(EngineLoop):
         if not body.get("stream"):
             shape = WholeCompletion
         events = shape(call.name, int(time.time()), body, prompt_ids)
-        continuation = self.model.vocabulary.start(prompt_ids, self.options.emoji)
+        vocabulary, script = self.model.vocabulary, self.options.script
+        continuation = (
+            Script(script, prompt_ids, vocabulary.eos_id)
+            if script
+            else vocabulary.start(prompt_ids, self.options.emoji)
+        )
         room = self.options.max_model_len - len(prompt_ids)  # to which vLLM cuts, without a word
         run = Run(call, request.connection, events, continuation, min(max_tokens, room), min_tokens)
         if shape is not WholeCompletion:

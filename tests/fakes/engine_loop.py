@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fakes.engine_tokens import Continuation, FakeModel
+from tests.fakes.engine_tokens import Continuation, FakeModel, Script
 from tests.fakes.engine_wire import CompletionEvents, Counts, WholeCompletion, error_event
 from tests.fakes.http_server import Connection, chunk
 
@@ -38,6 +38,7 @@ class Options:
     max_model_len: int = 4096
     emoji: float = 0.0  # share of places where an emoji of several tokens begins
     stop: float = 0.0  # chance of an end at each token; 0: every reply has `max_tokens`
+    script: str = ""  # a text that every reply is, at most `max_tokens` words of it; only without `model_path`
     block_size: int = 128
     kv_blocks: int = 8192
 
@@ -81,7 +82,7 @@ class Run:
     call: Call
     connection: Connection
     events: CompletionEvents
-    continuation: Continuation
+    continuation: Continuation | Script
     max_tokens: int
     min_tokens: int
     timer: asyncio.Handle | None = None

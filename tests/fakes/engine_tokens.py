@@ -127,6 +127,28 @@ class Continuation:
         return text
 
 
+class Script:
+    """A given text, word by word, then the end. Tokens are numbered, so that a cut text goes on where it was.
+
+    For an engine without a model, whose prompts have no ids of `FIRST` and above.
+    """
+
+    FIRST = 40_000
+
+    def __init__(self, text: str, ids: Sequence[int], eos_id: int) -> None:
+        self._pieces = re.findall(r"\s*\S+|\s+", text)
+        self._eos_id = eos_id
+        last = ids[-1] if ids else 0
+        self._next = last - self.FIRST + 1 if last >= self.FIRST else 0
+
+    def next(self, stop: float = 0.0) -> tuple[int, str]:
+        """As that of a Continuation; it ends where the text does."""
+        if self._next >= len(self._pieces):
+            return self._eos_id, ""
+        self._next += 1
+        return self.FIRST + self._next - 1, self._pieces[self._next - 1]
+
+
 class FakeModel:
     """A vocabulary with the ids of prompts: those of the model in `folder`, else made up."""
 

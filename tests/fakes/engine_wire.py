@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 from tests.fakes.http_server import chunk
@@ -66,7 +67,7 @@ class CompletionEvents:
         return self._framed(
             b'{"index":0,"text":%b,"logprobs":null,"finish_reason":%b,"stop_reason":null,"prompt_token_ids":%b,"token_ids":%b}'
             % (
-                b'"%b"' % text.encode(),  # our texts need no escapes
+                encode_basestring(text).encode(),
                 b'"%b"' % finish_reason.encode() if finish_reason else b"null",
                 prompt,
                 (b"[%b]" % b",".join(b"%d" % token_id for token_id in ids)) if self._with_ids else b"null",
@@ -105,8 +106,8 @@ class ChatEvents(CompletionEvents):
     def tokens(self, text: str, ids: list[int], finish_reason: str | None, counts: Counts) -> bytes:
         reason = b'"%b","stop_reason":null' % finish_reason.encode() if finish_reason else b"null"
         return self._framed(
-            b'{"index":0,"delta":{"content":"%b"},"logprobs":null,"finish_reason":%b,"token_ids":null}'
-            % (text.encode(), reason),
+            b'{"index":0,"delta":{"content":%b},"logprobs":null,"finish_reason":%b,"token_ids":null}'
+            % (encode_basestring(text).encode(), reason),
             counts,
         )
 

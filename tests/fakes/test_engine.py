@@ -214,6 +214,18 @@ class TestTokens:
         assert sum(text.count(sign) for sign in vocabulary.emoji.values()) > 5
         assert bundled_model().text_ids(text) == ids[: len(bundled_model().text_ids(text))]
 
+    async def test_a_script_is_said_word_by_word_and_goes_on_after_a_cut(
+        self, fake: FakeEngine, http: ClientSession
+    ) -> None:
+        fake.options.script = 'Say "this":\n\n```\n  a = 1\n```\n'
+        chunks = [json.loads(line)["choices"] for line in (await events(http, fake, max_tokens=50))[:-1]]
+        said = [choice for [choice] in filter(None, chunks)]
+        assert "".join(choice["text"] for choice in said) == fake.options.script
+        assert said[-1]["finish_reason"] == "stop"
+        cut = [token_id for choice in said[:3] for token_id in choice["token_ids"]]
+        rest = [json.loads(line)["choices"] for line in (await events(http, fake, prompt=[*PROMPT, *cut]))[:-1]]
+        assert [choice["text"] for [choice] in filter(None, rest)] == [choice["text"] for choice in said[3:6]]
+
     def test_a_prompt_that_ends_inside_an_emoji_spoils_the_engines_text_as_in_vllm(self) -> None:
         vocabulary = bundled_model().vocabulary
         word, emoji = vocabulary.expect(PROMPT, 1), next(iter(vocabulary.emoji))

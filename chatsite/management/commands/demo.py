@@ -11,7 +11,13 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from chatsite.accounts.models import User
-from chatsite.accounts.services import create_api_key, create_user, personal_organization, revoke_api_key
+from chatsite.accounts.services import (
+    create_api_key,
+    create_user,
+    personal_organization,
+    revoke_api_key,
+    settle_user,
+)
 from quotas.services import subscribe
 
 EMAIL = "demo@example.com"
@@ -51,6 +57,7 @@ def _make_demo_user() -> dict[str, str]:
     else:
         user.set_password(password)
         user.save(update_fields=["password"])
+        settle_user(user)
         for old in user.api_keys.filter(name=KEY_NAME, revoked_at=None):
             revoke_api_key(old)
     organization = personal_organization(user)

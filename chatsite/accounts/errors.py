@@ -1,0 +1,21 @@
+"""What can go wrong with accounts and keys."""
+
+from chatsite.errors import Conflict, Unavailable
+
+
+class KeyExists(Conflict):
+    """This form was sent before, and its key was made then. The text of a key is shown once."""
+
+
+class TooManyKeys(Conflict):
+    """You have as many keys as one user may have. Revoke one that is not in use."""
+
+
+class MailNotSent(Unavailable):
+    """The mail could not be sent, and nothing was changed. Try again in a few minutes."""
+
+
+class ProviderFailed(Unavailable):
+    """The identity provider did not answer as it should. Try again shortly, or ask whoever runs this site."""
+
+    should_retry = False  # the same address would be used twice: sign in anew

@@ -1,0 +1,1 @@
+"""How dates and numbers are written where a template does not say."""

@@ -1,0 +1,176 @@
+"""What a page may say over its socket, as JSON with a `type`, and how it is carried out once."""
+
+import asyncio
+import time
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from chatsite.accounts import idempotency
+from chatsite.accounts.protocol import Principal
+from chatsite.errors import IdempotencyInFlight, InvalidInput, NotFound, TooLarge
+from chatsite.ids import parse_id, public_id
+from conversations import services
+from conversations.drafts import Remember
+from conversations.live import Place
+from inference.protocol import Cursor
+
+MAX_FRAME_BYTES: Final = 2 * services.MAX_CONTENT_BYTES  # JSON escapes may double a text
+IN_FLIGHT_SECONDS: Final = 5.0  # how long a repeated send waits for the first one to be decided
+IN_FLIGHT_POLL: Final = 0.1
+
+
+class Hello(msgspec.Struct, tag="hello"):
+    """What the page shows: its first frame."""
+
+    message: str | None = None
+    request: str | None = None
+    cursor: str | None = None
+    again: bool = False  # not the first connection of this page
+
+
+class Send(msgspec.Struct, tag="send"):
+    """`id`: made by the page; what it has sent once is not written again. `edits`: the message that it replaces."""
+
+    content: str
+    id: str | None = None
+    model: str | None = None
+    edits: str | None = None
+
+
+class Stop(msgspec.Struct, tag="stop"):
+    message: str
+
+
+class Regenerate(msgspec.Struct, tag="regenerate"):
+    message: str
+
+
+class Continue(msgspec.Struct, tag="continue"):
+    message: str
+
+
+class Choose(msgspec.Struct, tag="choose"):
+    message: str
+
+
+class Feedback(msgspec.Struct, tag="feedback"):
+    message: str
+    value: int
+
+
+class Seen(msgspec.Struct, tag="seen"):
+    """A visible page has shown the end of the reply that this request made."""
+
+    request: str
+
+
+class Ack(msgspec.Struct, tag="ack"):
+    frames: int
+
+
+class Changed(msgspec.Struct):
+    """A notice, put among the page's own commands so that only one thing at a time changes what it shows."""
+
+    what: UUID
+
+
+Command = Hello | Send | Regenerate | Continue | Choose | Feedback | Seen | Changed
+Frame = Hello | Send | Stop | Regenerate | Continue | Choose | Feedback | Seen | Ack
+_decode = msgspec.json.Decoder(Frame).decode
+
+
+def decode(text: str | None) -> Frame:
+    """Raises InvalidInput, TooLarge."""
+    if text is None:
+        raise InvalidInput("Send text, not bytes.")
+    if len(text) > MAX_FRAME_BYTES:
+        raise TooLarge
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:  # the last: nested too deep
+        raise InvalidInput(f"This was not understood: {error}") from None
+
+
+_sends: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
+
+
+async def send(principal: Principal, conversation_id: UUID, command: Send) -> None:
+    """Sends or edits. With an id that was accepted before, it does nothing. Raises as `services.send`.
+
+    A page that goes away meanwhile does not cut it short: when it asks again, the first try is decided.
+    """
+    task = asyncio.create_task(_send_once(principal, conversation_id, command))
+    _sends.add(task)
+    task.add_done_callback(_sends.discard)
+    await asyncio.shield(task)
+
+
+async def _send_once(principal: Principal, conversation_id: UUID, command: Send) -> None:
+    if command.id is None:
+        await _send(principal, conversation_id, command, None)
+        return
+    route, key = f"WS /ws/c/{public_id('conv', conversation_id)}/", command.id
+    if await _known(principal, route, key, msgspec.json.encode(command)):
+        return
+
+    def remember(message: UUID, base: Cursor | None) -> None:
+        idempotency.record(principal, route, key, 200, {"message": public_id("msg", message)})
+
+    try:
+        await _send(principal, conversation_id, command, remember)
+    except BaseException:
+        await idempotency.abandon(principal, route, key)
+        raise
+
+
+async def _send(principal: Principal, conversation_id: UUID, command: Send, remember: Remember | None) -> None:
+    model = command.model or None
+    if command.edits is None:
+        await services.send(principal, conversation_id, command.content, model=model, remember=remember)
+    else:
+        await services.edit(principal, message_id(command.edits), command.content, model=model, remember=remember)
+
+
+async def _known(principal: Principal, route: str, key: str, body: bytes) -> bool:
+    """Whether it was accepted before. A page that connects again may repeat what is being decided: that is awaited.
+
+    Raises IdempotencyInFlight, IdempotencyMismatch, InvalidInput.
+    """
+    until = time.monotonic() + IN_FLIGHT_SECONDS
+    while True:
+        try:
+            return await idempotency.begin(principal, route, key, body) is not None
+        except IdempotencyInFlight:
+            if time.monotonic() >= until:
+                raise IdempotencyInFlight(
+                    "It is not known yet whether this was sent.", retry_after=IN_FLIGHT_SECONDS
+                ) from None
+            await asyncio.sleep(IN_FLIGHT_POLL)
+
+
+def message_id(text: str) -> UUID:
+    """Raises NotFound."""
+    found = parse_id("msg", text)
+    if found is None:
+        raise NotFound
+    return found
+
+
+def request_id(text: str) -> UUID:
+    """Raises NotFound."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound from None
+
+
+def place_of(hello: Hello) -> Place:
+    """What cannot be read counts as not shown: the page is then given the whole."""
+    shown = parse_id("msg", hello.message or "")
+    try:
+        request = UUID(hello.request) if hello.request else None
+    except ValueError:
+        return Place()
+    return Place(shown, request, Cursor.parse(hello.cursor) if hello.cursor else None)

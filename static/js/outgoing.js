@@ -1,0 +1,182 @@
+// Messages on their way: each is in the thread at once, and stays there until the server has it or has said why not. The id is
+// made here; with it a message can be sent again after a lost connection and is still written once.
+
+import { countdown } from "./countdown.js";
+import { keepSent, placeOf, readSent } from "./drafts.js";
+import { transmit } from "./socket.js";
+
+const TOO_MANY = 4429, TOO_BIG = 1009, GONE = 4404, SIGNED_OUT = 4401;
+const CLOSED = {
+  [TOO_MANY]: "Too many messages at once.",
+  [TOO_BIG]: "The message is too large.",
+  [GONE]: "The conversation was deleted.",
+};
+
+export const BUSY = "A reply is running. Stop it first, or wait.";
+
+const form = () => document.getElementById("composer");
+const place = () => placeOf(form());
+let shown = null; // the conversation that `messages` belong to
+let messages = new Map(); // id -> { id, content, model, edits, state, resent }
+
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID is not there on a plain http address
+  const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+}
+
+const keep = () => keepSent(place(), [...messages.values()].map(({ id, content, model, edits }) => ({ id, content, model, edits })));
+
+function make(name, className, text) {
+  const element = document.createElement(name);
+  if (className) element.className = className;
+  if (text) element.textContent = text;
+  return element;
+}
+
+function button(text, act) {
+  const element = make("button", "quiet", text);
+  element.type = "button";
+  element.addEventListener("click", act);
+  return element;
+}
+
+export function bubble(id, content) {
+  const article = make("article", "turn user sending");
+  article.id = `sending-${id}`;
+  const foot = make("div", "foot");
+  article.append(make("h2", "visually-hidden", "You"), make("div", "bubble", content), foot);
+  return article;
+}
+
+// Behind the thread, so that neither what is added to it nor a new one moves or removes them.
+export function shelf() {
+  const found = document.getElementById("outgoing");
+  if (found) return found;
+  const box = make("div", "outgoing");
+  box.id = "outgoing";
+  document.getElementById("thread").after(box);
+  return box;
+}
+
+const articleOf = ({ id }) => document.getElementById(`sending-${id}`);
+
+// What an edited message will replace is not shown meanwhile.
+function supersede() {
+  const edited = [...messages.values()].map(({ edits }) => edits && document.getElementById(edits)).filter(Boolean);
+  let gone = false;
+  for (const turn of document.querySelectorAll("#thread > .turn")) {
+    gone ||= edited.includes(turn);
+    turn.classList.toggle("superseded", gone);
+  }
+}
+
+function show(message) {
+  if (!articleOf(message)) shelf().append(bubble(message.id, message.content));
+  supersede();
+}
+
+function say(message, ...parts) {
+  const article = articleOf(message);
+  if (!article) return;
+  article.classList.toggle("sending", message.state === "sending");
+  article.querySelector(".foot").replaceChildren(...parts);
+}
+
+function remove(message) {
+  messages.delete(message.id);
+  articleOf(message)?.remove();
+  supersede();
+  keep();
+}
+
+function fail(message, reason, seconds) {
+  message.state = "failed";
+  const retry = button("Retry", () => deliver(message));
+  const line = make("span", "failure");
+  line.setAttribute("role", "alert");
+  line.append(make("span", "why", "Not sent."), ` ${reason} `);
+  if (seconds) {
+    retry.disabled = true;
+    const wait = countdown(seconds);
+    wait.addEventListener("chat:countdown", () => (retry.disabled = false));
+    line.append(wait);
+  }
+  say(message, line, retry, button("Edit", () => takeBack(message)));
+}
+
+function takeBack(message) {
+  remove(message);
+  const detail = { content: message.content, edits: message.edits };
+  document.dispatchEvent(new CustomEvent("chat:takeback", { detail }));
+}
+
+function deliver(message) {
+  const { id, content, model, edits } = message;
+  message.state = "sending";
+  message.sent = transmit({ type: "send", id, content, model, edits });
+  say(message);
+  if (!message.sent) wait(message);
+}
+
+function wait(message) {
+  const line = make("span", "", "Not sent yet. It goes out when the connection is back.");
+  say(message, line, button("Edit", () => takeBack(message)));
+}
+
+export const replying = () => document.getElementById("composer-action")?.type === "button"; // it says Stop
+export const busy = () => replying() || [...messages.values()].some(({ state }) => state === "sending");
+
+export function send({ content, model, edits = null }) {
+  const message = { id: newId(), content, model, edits, state: "sending", sent: false, resent: false };
+  messages.set(message.id, message);
+  show(message);
+  keep();
+  deliver(message);
+  document.dispatchEvent(new CustomEvent("chat:sent"));
+}
+
+// After a reload, and on the page of another conversation.
+export function restore() {
+  const composer = form();
+  if (!composer?.dataset.conversation || shown === composer) return;
+  shown = composer;
+  messages = new Map(readSent(place()).map((sent) => [sent.id, { ...sent, state: "sending", sent: true, resent: false }]));
+  messages.forEach((message) => {
+    show(message);
+    wait(message);
+  });
+}
+
+document.addEventListener("chat:connected", () => {
+  for (const message of messages.values()) {
+    if (message.state !== "sending") continue;
+    if (message.sent && message.resent) {
+      fail(message, "The connection was lost.");
+      continue;
+    }
+    message.resent ||= message.sent;
+    deliver(message);
+  }
+});
+
+document.addEventListener("chat:closed", ({ detail: { code } }) => {
+  if (code === SIGNED_OUT) return; // after signing in again it is sent
+  for (const message of messages.values()) {
+    if (message.state !== "sending") continue;
+    if (CLOSED[code]) fail(message, CLOSED[code]);
+    else wait(message);
+  }
+});
+
+document.addEventListener("chat:accepted", ({ detail: { id } }) => {
+  const message = messages.get(id);
+  if (message) remove(message);
+});
+
+document.addEventListener("chat:refused", ({ detail: { id, message: reason, retry_after } }) => {
+  const message = messages.get(id);
+  if (message) fail(message, reason, retry_after);
+});
+
+document.addEventListener("htmx:ws:after:message:incoming", () => messages.size && supersede());

@@ -1,0 +1,86 @@
+"""Every scene through axe, light and dark; and what a screen reader finds in a reply that streams."""
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, expect
+
+from tests.acceptance.browsing import LAST_REPLY, Visitor
+from tests.acceptance.gallery import THEMES, Scene, stage
+from tests.acceptance.live_site import LiveSite
+from tests.acceptance.scenes import SCENES
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+OPTIONS = {
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+}
+# Not ours: selectors of what a theme or a library draws, and cannot be told otherwise.
+FOREIGN = {
+    "admin": [],
+    "api-reference": [["#swagger-ui"]],  # Swagger UI's own page, in a frame of ours
+}
+
+
+def excluded(scene: Scene) -> list[list[str]]:
+    return next((found for name, found in FOREIGN.items() if scene.name.startswith(name)), [])
+
+
+async def violations(visitor: Visitor, exclude: list[list[str]]) -> list[str]:
+    """One line for each fault: the rule, where, and what axe says of it."""
+    context: dict[str, Any] = {"exclude": exclude} if exclude else {}
+    found = await Axe().run(visitor.page, context or None, OPTIONS)
+    return [
+        f"{rule['id']} at {' '.join(map(str, node['target']))}: {node['failureSummary']}"
+        for rule in found.response["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+async def test_axe_finds_nothing(site: LiveSite, browser: Browser, scene: Scene) -> None:
+    for viewport in scene.viewports[-1:]:
+        async with stage(site, browser, scene, viewport) as visitor:
+            for theme in THEMES:
+                await visitor.page.emulate_media(color_scheme=theme)
+                found = await violations(visitor, excluded(scene))
+                assert not found, "\n".join([theme, *found])
+
+
+@pytest.mark.parametrize("name", ["sidebar", "code", "account", "sign-in", "admin-request"])
+async def test_axe_finds_nothing_on_a_phone(site: LiveSite, browser: Browser, name: str) -> None:
+    [scene] = [scene for scene in SCENES if scene.name == name]
+    async with stage(site, browser, scene, "phone") as visitor:
+        found = await violations(visitor, excluded(scene))
+        assert not found, "\n".join(found)
+
+
+async def test_s36_a_streaming_turn_in_the_accessibility_tree(visitor: Visitor) -> None:
+    page = visitor.page
+    visitor.site.engine("options", script="A **river** runs to the sea.\n" * 40, tokens_per_second=20)
+    await visitor.send("Where does a river run?")
+    await visitor.reply_grows(beyond=10)
+    turn = page.locator(LAST_REPLY)
+    await expect(turn).to_have_attribute("aria-busy", "true")
+    assert await page.locator("[aria-live]:has(.turn), [role=log], [role=status]:has(.turn)").count() == 0
+    await expect(turn).to_match_aria_snapshot("- article:\n  - heading /SmolLM2/ [level=2]\n  - paragraph")
+    await expect(page.get_by_role("main")).to_match_aria_snapshot('- textbox "Message"\n- button "Stop"')
+    await visitor.press("Stop")
+    await visitor.idle()
+    await expect(turn).not_to_have_attribute("aria-busy", "true")
+    await expect(turn).to_match_aria_snapshot(
+        """
+        - article:
+          - heading /SmolLM2/ [level=2]
+          - paragraph
+          - text: Stopped
+          - button "Continue"
+          - button "Copy"
+          - group "Feedback":
+            - button "Good reply"
+            - button "Bad reply"
+          - button "Regenerate"
+        """
+    )
+    await expect(page.get_by_role("main")).to_match_aria_snapshot('- textbox "Message"\n- button "Send"')

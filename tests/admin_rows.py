@@ -1,0 +1,164 @@
+"""Rows to look at in the admin, and who looks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.utils import timezone
+
+from chatsite.accounts.models import User
+from chatsite.ids import new_id
+from conversations.models import Conversation, Message, Share, TextAccess
+from inference.models import Model, Replica, Request
+from inference.protocol import Usage
+from quotas.models import LedgerEntry, Plan
+from quotas.services import Prices, record_usage
+from tests.conftest import Person
+
+SECRET = "what nobody may see without a reason"
+HOSTILE = "<script>window.ran = 1</script>"
+LISTS = [
+    "accounts_user",
+    "accounts_organization",
+    "accounts_apikey",
+    "usersessions_usersession",
+    "socialaccount_socialaccount",
+    "auth_group",
+    "inference_request",
+    "inference_model",
+    "inference_replica",
+    "quotas_ledgerentry",
+    "quotas_plan",
+    "quotas_subscription",
+    "conversations_conversation",
+    "conversations_message",
+    "conversations_share",
+    "conversations_textaccess",
+]
+
+
+def make_model(name: str = "small", **changes: Any) -> Model:
+    values = {"title": name, "context_length": 4096, "path": "nowhere", "tiers": ["free", "paid", "enterprise"]}
+    prices = {"price_input": Decimal("0.1"), "price_cached": Decimal("0.01"), "price_output": Decimal("0.4")}
+    return Model.objects.create(name=name, **{**values, **prices, **changes})
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One row of everything, all of one person."""
+
+    person: Person
+    model: Model
+    replica: Replica
+    conversation: Conversation
+    question: Message
+    reply: Message
+    request: Request
+    share: Share
+    access: TextAccess
+
+    @property
+    def ledger(self) -> LedgerEntry:
+        return LedgerEntry.objects.get(request_id=self.request.id)
+
+    def pages(self) -> Iterator[tuple[str, Any]]:
+        """What has a page of its own: the admin's name for it, and the key."""
+        yield from [
+            ("accounts_user", self.person.user.pk),
+            ("accounts_organization", self.person.organization.pk),
+            ("accounts_apikey", self.person.key.pk),
+            ("inference_request", self.request.pk),
+            ("inference_model", self.model.pk),
+            ("inference_replica", self.replica.pk),
+            ("quotas_ledgerentry", self.ledger.pk),
+            ("quotas_plan", Plan.objects.get(name="free").pk),
+            ("quotas_subscription", self.person.organization.pk),
+            ("conversations_conversation", self.conversation.pk),
+            ("conversations_message", self.reply.pk),
+            ("conversations_share", self.share.pk),
+            ("conversations_textaccess", self.access.pk),
+        ]
+
+
+def make_rows(person: Person, model: Model, **request: Any) -> Rows:
+    """A conversation of one turn, answered ten seconds ago."""
+    replica, _ = Replica.objects.get_or_create(model=model, url="http://127.0.0.1:8100")
+    owner = {"organization": person.organization, "user": person.user}
+    conversation = Conversation.objects.create(**owner, model=model, title=SECRET, system_prompt=SECRET)
+    question = Message.objects.create(conversation=conversation, role="user", content=SECRET)
+    reply = Message.objects.create(
+        conversation=conversation, parent=question, role="assistant", content=SECRET, model=model
+    )
+    row = make_request(person, model, owner_id=reply.id, replica=replica, **request)
+    reply.request_id = row.id
+    reply.save()
+    conversation.active_leaf = reply
+    conversation.save()
+    share = Share.objects.create(conversation=conversation, leaf=reply)
+    access = TextAccess.objects.create(
+        staff_id=person.user.id, staff_email=person.user.email, conversation_id=conversation.id, reason="Ticket 4711."
+    )
+    return Rows(person, model, replica, conversation, question, reply, row, share, access)
+
+
+def make_request(person: Person, model: Model, **changes: Any) -> Request:
+    """One that has succeeded and is settled, unless `changes` say otherwise."""
+    begun = timezone.now() - timedelta(seconds=10)
+    values: dict[str, Any] = {
+        "id": new_id(),
+        "organization": person.organization,
+        "user_id": person.user.id,
+        "api_key_id": person.key.id,
+        "model": model,
+        "lane": "paid",
+        "owner_kind": "message",
+        "owner_id": new_id(),
+        "status": "succeeded",
+        "finish_reason": "stop",
+        "sampling": {"max_tokens": 1024, "temperature": 0.7, "stop": []},
+        "cache_salt": "salt",
+        "prompt_tokens": 812,
+        "cached_tokens": 640,
+        "output_tokens": 245,
+        "attempt": 1,
+        "created_at": begun,
+        "deadline": begun + timedelta(seconds=60),
+        "claimed_at": begun + timedelta(seconds=1),
+        "first_token_at": begun + timedelta(seconds=1.5),
+        "finished_at": begun + timedelta(seconds=5),
+        "released_at": begun + timedelta(seconds=5.03),
+    }
+    row = Request.objects.create(**{**values, **changes})
+    if row.finished_at:
+        record_usage(
+            request_id=row.id,
+            organization_id=row.organization_id,
+            user_id=row.user_id,
+            api_key_id=row.api_key_id,
+            model=row.model_id,
+            prices=Prices(model.price_input, model.price_cached, model.price_output),
+            usage=Usage(row.prompt_tokens, row.cached_tokens, row.output_tokens),
+            outcome=row.status,
+            source="engine",
+        )
+    return row
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def grant(user: User, *permissions: str) -> User:
+    """Makes the user one of the staff, with these rights alone: `conversations.view_conversation`."""
+    user.is_staff = True
+    user.save()
+    for each in permissions:
+        app, codename = each.split(".")
+        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+    return User.objects.get(pk=user.pk)  # rights are remembered by the object

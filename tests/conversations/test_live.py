@@ -1,0 +1,271 @@
+"""What an open page is shown: what it lacks, a reply's life, and what other pages did."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from chatsite import notices
+from chatsite.ids import new_id, public_id
+from conversations import consumers, flow, follow, live, services
+from conversations.articles import NOT_STARTED
+from conversations.follow import Done, Queued, Retrying, Started, Token
+from conversations.models import Conversation, Message
+from inference.protocol import Cursor, Usage
+from tests.conftest import Person
+from tests.conversations.pages import Script, add_reply, add_turn, connected, in_database, make_conversation
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def conversation(person: Person) -> Conversation:
+    return make_conversation(person)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    made = Script()
+    monkeypatch.setattr(live, "follow_from", made)
+    return made
+
+
+def finish(reply: Message, text: str, **changes: Any) -> None:
+    values = {"status": "complete", "finish_reason": "stop", "content": text} | changes
+    Message.objects.filter(id=reply.id).update(**values)
+
+
+def done(reply: Message) -> Done:
+    return Done(reply.id, "complete", "stop", Usage(1, 0, 1), Cursor(reply.request_id, 1, 1))
+
+
+# Catching up
+
+
+async def test_a_page_that_is_up_to_date_is_told_nothing(conversation: Conversation, person: Person) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply)
+        assert await socket.silent()
+
+
+async def test_a_page_that_is_behind_is_shown_the_whole(conversation: Conversation, person: Person) -> None:
+    first = await in_database(add_turn, conversation, "q1", "a1")
+    await in_database(add_turn, conversation, "q2", "a2")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(first, again=True)
+        seen = await socket.until('hx-target="#thread" hx-swap="innerHTML"', "a2", 'hx-target="#conversations"')
+        assert seen.index(">q1<") < seen.index("<p>a1<") < seen.index(">q2<")
+
+
+async def test_s1_a_page_goes_on_behind_its_cursor(conversation: Conversation, person: Person, script: Script) -> None:
+    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
+    cursor = Cursor(reply.request_id, 2, 7)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply, str(cursor))
+        script.events.put_nowait(Token(" more", Cursor(reply.request_id, 3, 12)))
+        seen = await socket.until(" more")
+        assert "#thread" not in seen
+    assert script.cursors == [cursor]
+
+
+async def test_s1_a_cursor_of_an_earlier_request_shows_the_whole(
+    conversation: Conversation, person: Person, script: Script
+) -> None:
+    reply = await in_database(add_turn, conversation, "q", "so far", status="streaming", finish_reason="", tokens=2)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply, f"{new_id()}.2.6")
+        await socket.until('hx-target="#thread"', "so far")
+    assert script.cursors in ([], [Cursor(reply.request_id, 2, 6)])
+
+
+async def test_a_continued_reply_that_waits_keeps_its_text(
+    conversation: Conversation, person: Person, script: Script
+) -> None:
+    reply = await in_database(add_turn, conversation, "q", "so far", status="pending", finish_reason="", tokens=2)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        script.events.put_nowait(Queued(reply.id, 3, 4.0, False))
+        seen = await socket.until("3rd in line, about 4 s")
+        assert "so far" in seen
+    assert script.cursors == [Cursor(NOT_STARTED, 2, 6)]
+
+
+# A reply's life
+
+
+async def test_a_reply_from_queue_to_end(conversation: Conversation, person: Person, script: Script) -> None:
+    reply = await in_database(add_turn, conversation, "q", "", status="pending", finish_reason="")
+    message, cursor = public_id("msg", reply.id), Cursor(reply.request_id, 1, 1)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        await socket.until(f'"stop", "message": "{message}"', "#composer-slot")
+        script.events.put_nowait(Queued(reply.id, 1, None, True))
+        await socket.until("Tiny is loading")
+        script.events.put_nowait(Started(reply.id, None, cursor))
+        await socket.until('class="dots"', ">Replying<")
+        script.events.put_nowait(Token("**a", cursor))
+        seen = await socket.until(">**a</span>")
+        assert f'<hx-partial hx-target="#note-{message}" hx-swap="innerHTML"></hx-partial>' in seen
+        script.events.put_nowait(Retrying(2, cursor))
+        await socket.until("Reconnecting to another replica")
+        await in_database(finish, reply, "**ab**")
+        script.events.put_nowait(done(reply))
+        seen = await socket.until(f'hx-target="#{message}" hx-swap="outerHTML"', "#announcer")
+        assert "<strong>ab</strong>" in seen
+        assert 'aria-label="Send"' in seen
+        assert socket.received[-1].count("#announcer") == 1  # S36: not token by token
+
+
+async def test_a_page_that_is_too_slow_closes_4408(
+    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow.Outbox.__init__, "__defaults__", (0.1,))
+    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply, f"{reply.request_id}.0.0")
+        for number in range(40):
+            script.events.put_nowait(Token("x" * 10_000, Cursor(reply.request_id, number, number)))
+        assert await socket.closed() == 4408
+
+
+# What other pages do
+
+
+async def test_s13_what_one_tab_does_every_tab_sees(conversation: Conversation, person: Person, script: Script) -> None:
+    first = await in_database(add_turn, conversation, "q1", "a1")
+    async with connected(conversation.id, person.user) as one, connected(conversation.id, person.user) as two:
+        for socket in (one, two):
+            await socket.hello(first)
+            assert await socket.silent()
+        second = await in_database(add_turn, conversation, "q2", "", status="streaming", finish_reason="")
+        await notices.announce(person.user.id, conversation.id)
+        for socket in (one, two):
+            await socket.until("q2", f'id="source-{public_id("msg", second.id)}"', 'aria-label="Stop"')
+
+
+async def test_s16_another_version_takes_the_place_of_the_first(
+    conversation: Conversation, person: Person, script: Script
+) -> None:
+    first = await in_database(add_turn, conversation, "q1", "a1")
+    user = await in_database(lambda: Message.objects.get(id=first.parent_id))
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(first)
+        assert await socket.silent()
+        second = await in_database(add_reply, conversation, user, "a2")
+        await notices.announce(person.user.id, conversation.id)
+        seen = await socket.until("a2", "2/2")
+        assert f'hx-target="#{public_id("msg", first.id)}" hx-swap="delete"' in seen
+        await socket.say("choose", message=public_id("msg", first.id))
+        seen = await socket.until("a1", "1/2")
+        assert f'hx-target="#{public_id("msg", second.id)}" hx-swap="delete"' in seen
+    assert await in_database(Message.objects.count) == 3
+
+
+async def test_a_conversation_that_is_renamed_is_renamed_everywhere(conversation: Conversation, person: Person) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply)
+        assert await socket.silent()
+        await in_database(services.update_conversation, person.session_principal, conversation.id, title="Tides")
+        await socket.until('hx-target="#title" hx-swap="innerHTML">Tides<', 'hx-target="#conversations"')
+
+
+async def test_the_figures_are_sent_when_a_reply_has_given_back_what_it_held(
+    conversation: Conversation, person: Person
+) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply)
+        assert await socket.silent()
+        await in_database(Message.objects.filter(id=reply.id).update, tokens=401)
+        await notices.announce(person.user.id, reply.id)
+        await socket.until('hx-target="#meters" hx-swap="outerHTML"', "10 % of 4,096 tokens")
+
+
+# A database that is away
+
+
+class Outage:
+    """Makes reads fail as they do while PostgreSQL restarts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        self.failures = 0
+        monkeypatch.setattr(follow, "AWAY_SECONDS", 0.02)
+        for name in ("load_article", "load_branch"):
+            monkeypatch.setattr(live, name, self._failing(getattr(live, name)))
+        for name in ("get_reply", "get_conversation"):
+            monkeypatch.setattr(live.selectors, name, self._failing(getattr(live.selectors, name)))
+
+    def _failing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.on:
+                self.failures += 1
+                raise OperationalError("the database system is starting up")
+            return function(*args, **kwargs)
+
+        return call
+
+
+async def test_s2_a_database_that_restarts_costs_no_finished_frame(
+    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(monkeypatch)
+    monkeypatch.setattr(consumers, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply, f"{reply.request_id}.0.0")
+        script.events.put_nowait(Token("half", Cursor(reply.request_id, 1, 4)))
+        await socket.until("half")
+        outage.on = True
+        await in_database(finish, reply, "**whole**")
+        script.events.put_nowait(done(reply))
+        await wait_until(lambda: outage.failures > 3)
+        await socket.until('"ping"')
+        outage.on = False
+        seen = await socket.until(f'hx-target="#{public_id("msg", reply.id)}" hx-swap="outerHTML"')
+        assert "<strong>whole</strong>" in seen
+
+
+async def test_s2_what_a_page_hears_of_while_the_database_is_away_it_is_shown_later(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(monkeypatch)
+    await in_database(add_turn, conversation, "q", "a1")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        await socket.until("a1")
+        outage.on = True
+        await in_database(add_turn, conversation, "q", "a2")
+        await notices.announce(person.user.id, conversation.id)
+        await wait_until(lambda: outage.failures)
+        outage.on = False
+        await socket.until("a2")
+
+
+# Comparing
+
+
+@pytest.mark.parametrize(
+    ("shown", "now", "kept"),
+    [
+        ("", "", (0, 0)),
+        ("", "ab", None),
+        ("ab", "", None),
+        ("ab", "cd", None),
+        ("ab", "ab", (2, 2)),
+        ("ab", "abcd", (2, 2)),
+        ("abc", "abx", (2, 2)),
+        ("abcd", "ab", (2, 2)),
+        ("abcd", "cdef", (4, 2)),
+        ("abcd", "cxyz", (3, 1)),
+    ],
+)
+def test_how_much_of_a_page_may_stay(shown: str, now: str, kept: tuple[int, int] | None) -> None:
+    ids = {letter: (new_id(), None) for letter in "abcdefxyz"}
+    found = live.common_start([ids[letter] for letter in shown], [ids[letter] for letter in now])
+    assert (found and (found.shown, found.now)) == kept
