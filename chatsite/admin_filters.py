@@ -1,7 +1,7 @@
 """Filters that several of the admin's lists share."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.contrib.admin import SimpleListFilter
@@ -10,11 +10,12 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 SLACK = timedelta(minutes=1)  # between making an id and noting the time
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def first_id(moment: datetime) -> UUID:
     """The smallest UUIDv7 of a moment: with it an index on ids finds rows by time."""
-    milliseconds = max(0, round(moment.timestamp() * 1000))
+    milliseconds = max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
     return UUID(int=milliseconds << 80)
 
 

@@ -279,6 +279,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(hours=1),
         "options": {"expires": 600},
     },
+    "forget-old-sessions": {
+        "task": "chatsite.accounts.tasks.forget_old_sessions",
+        "schedule": timedelta(days=1),
+        "options": {"expires": 3600},
+    },
 }
 CHANNEL_LAYERS: dict[str, dict[str, str]] = {}  # no token and no event goes through a channel layer
 

@@ -74,7 +74,9 @@ def update_conversation(
     changes: dict[str, Any] = {"title": title, "system_prompt": system_prompt}
     if model is not None:
         changes["model"] = inference_selectors.require_model(model, plan_of(principal.organization_id).tier)
-    changes = {name: value for name, value in changes.items() if value is not None} | {"updated_at": timezone.now()}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if set(changes) - {"title"}:
+        changes["updated_at"] = timezone.now()  # a new name alone does not bring an old conversation to the top
     for name, value in changes.items():
         setattr(conversation, name, value)
     conversation.save(update_fields=list(changes))

@@ -55,18 +55,19 @@ async def test_a_page_that_left_meanwhile_and_sends_again_is_told_of_the_first(
 async def test_what_is_not_decided_in_time_is_said(
     person: Person, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = asyncio.Event()
+    begun, release = asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any, **options: Any) -> None:
+        begun.set()
         await release.wait()
 
     monkeypatch.setattr(services, "send", slow)
     monkeypatch.setattr(commands, "IN_FLIGHT_SECONDS", 0.2)
     command = Send(content="Hello", id="1")
     first = asyncio.create_task(commands.send(person.session_principal, conversation.id, command))
-    await asyncio.sleep(0)
+    await begun.wait()
     with pytest.raises(IdempotencyInFlight, match="not known yet"):
-        await asyncio.gather(first, commands.send(person.session_principal, conversation.id, command))
+        await commands.send(person.session_principal, conversation.id, command)
     release.set()
     await first
 

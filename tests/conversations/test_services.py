@@ -465,5 +465,7 @@ async def test_changes_to_a_conversation(person: Person, conversation: Conversat
     after = await reload(conversation)
     assert (after.title, after.model_id, after.system_prompt) == ("Whales", "small", "")
     assert after.updated_at == changed.updated_at > conversation.updated_at
+    await run_db(lambda: services.update_conversation(person.principal, conversation.id, title="Orcas"))
+    assert (await reload(conversation)).updated_at == after.updated_at  # a new name does not bring it to the top
     await say(person, conversation, "Hello")
-    assert (await reload(conversation)).title == "Whales"
+    assert (await reload(conversation)).title == "Orcas"
