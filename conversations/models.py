@@ -2,6 +2,7 @@
 
 import secrets
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
 
@@ -115,7 +116,10 @@ class Share(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     token = models.CharField(max_length=32, unique=True, default=new_token, editable=False)
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="shares")
-    leaf = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="+")  # it and its ancestors are shown
+    leaf = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="+")  # the last turn that is shown
+    title = models.CharField(max_length=200, blank=True)
+    turns = ArrayField(models.UUIDField(), default=list)  # oldest first
+    lengths = ArrayField(models.PositiveIntegerField(), default=list)  # of each in characters: what came later is cut
     created_at = models.DateTimeField(default=timezone.now)
     revoked_at = models.DateTimeField(null=True, blank=True)
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from chatsite import notices
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
-from chatsite.errors import InvalidInput, TooLarge
+from chatsite.errors import InvalidInput, NotFound, TooLarge
 from chatsite.ids import new_id
 from conversations import selectors
 from conversations.acceptance import Accepted, Offer, accept
@@ -77,9 +77,10 @@ def update_conversation(
     changes = {name: value for name, value in changes.items() if value is not None}
     if set(changes) - {"title"}:
         changes["updated_at"] = timezone.now()  # a new name alone does not bring an old conversation to the top
+    if changes and not selectors.conversations_of(principal).filter(id=conversation_id).update(**changes):
+        raise NotFound  # deleted meanwhile
     for name, value in changes.items():
         setattr(conversation, name, value)
-    conversation.save(update_fields=list(changes))
     transaction.on_commit(partial(notices.announce_sync, principal.user_id, conversation_id))
     return conversation
 
@@ -94,10 +95,16 @@ async def delete_conversation(principal: Principal, conversation_id: UUID) -> No
 
 def _delete(principal: Principal, conversation_id: UUID) -> list[UUID]:
     """Returns the requests that ran in it."""
-    conversation = selectors.get_conversation(principal, conversation_id)
-    running = conversation.messages.filter(status__in=RUNNING).values_list("request_id", flat=True)
-    requests = [request_id for request_id in running if request_id]
-    conversation.delete()
+    with transaction.atomic():
+        # Locked: nothing can be written into it between the look at what hangs on it and its end.
+        conversation = next(
+            iter(selectors.conversations_of(principal).select_for_update().filter(id=conversation_id)), None
+        )
+        if conversation is None:
+            raise NotFound
+        running = conversation.messages.filter(status__in=RUNNING).values_list("request_id", flat=True)
+        requests = [request_id for request_id in running if request_id]
+        conversation.delete()
     return requests
 
 

@@ -1,5 +1,6 @@
 """Sharing: a conversation as it was at one moment, read-only, for whoever has its address."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,7 +16,7 @@ from conversations import selectors
 from conversations.articles import Article
 from conversations.models import Conversation, Message, Share
 from conversations.selectors import RUNNING, branch, read_sql
-from conversations.sidebar import title_of
+from conversations.sidebar import UNTITLED
 
 SHARED_TURNS: Final = 100  # on one page
 MAX_TURNS: Final = 10_000
@@ -50,7 +51,19 @@ def create_share(principal: Principal, conversation_id: UUID) -> Share:
         leaf = _last_finished(conversation)
         if leaf is None:
             raise InvalidInput("There is no finished reply to share yet.")
-        return Share.objects.get_or_create(conversation=conversation, leaf=leaf, revoked_at=None)[0]
+        turns, lengths = _branch(conversation, leaf)
+        same = conversation.shares.filter(leaf=leaf, lengths=lengths, revoked_at=None).first()
+        title = conversation.title
+        return same or conversation.shares.create(leaf=leaf, title=title, turns=turns, lengths=lengths)
+
+
+def _branch(conversation: Conversation, leaf: Message) -> tuple[list[UUID], list[int]]:
+    """The turns up to `leaf`, oldest first, and how many characters each has now."""
+    with connection.cursor() as cursor:
+        parameters: dict[str, Any] = {"conversation": conversation.id, "leaf": leaf.id, "limit": MAX_TURNS}
+        cursor.execute(read_sql("branch_ids"), parameters)
+        rows = cursor.fetchall()
+    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def _last_finished(conversation: Conversation) -> Message | None:
@@ -87,7 +100,11 @@ def links_of(principal: Principal, conversation_id: UUID) -> Links:
     conversation = selectors.get_conversation(principal, conversation_id)
     shares = list(conversation.shares.filter(revoked_at=None).order_by("-created_at"))
     leaf = _last_finished(conversation)
-    return Links(shares, leaf is not None and any(share.leaf_id == leaf.id for share in shares))
+    return Links(shares, leaf is not None and any(_has_all_of(share, leaf) for share in shares))
+
+
+def _has_all_of(share: Share, leaf: Message) -> bool:
+    return share.leaf_id == leaf.id and share.lengths[-1:] == [len(leaf.content)]
 
 
 def read_shared(token: str, number: int = 1) -> Shared:
@@ -95,44 +112,39 @@ def read_shared(token: str, number: int = 1) -> Shared:
     share = _by_token(token)
     if share is None or share.revoked_at is not None:
         raise NotFound
-    turns = _branch_ids(share)
-    pages = max(1, -(-len(turns) // SHARED_TURNS))
+    pages = max(1, -(-len(share.turns) // SHARED_TURNS))
     if not 1 <= number <= pages:
         raise NotFound
     start = (number - 1) * SHARED_TURNS
-    articles = _articles(turns[start : start + SHARED_TURNS])
-    return Shared(title_of(share.conversation), share.created_at, articles, number, pages)
+    shown = slice(start, start + SHARED_TURNS)
+    articles = _articles(dict(zip(share.turns[shown], share.lengths[shown], strict=True)))
+    return Shared(share.title or UNTITLED, share.created_at, articles, number, pages)
 
 
 def _by_token(token: str) -> Share | None:
     if len(token) > MAX_TOKEN or "\0" in token:
         return None
-    return Share.objects.select_related("conversation").filter(token=token).first()
+    return Share.objects.filter(token=token).first()
 
 
-def _branch_ids(share: Share) -> list[UUID]:
-    """The shared turns, oldest first."""
-    with connection.cursor() as cursor:
-        parameters: dict[str, Any] = {"conversation": share.conversation_id, "leaf": share.leaf_id, "limit": MAX_TURNS}
-        cursor.execute(read_sql("branch_ids"), parameters)
-        return [row[0] for row in cursor.fetchall()]
-
-
-def _articles(ids: list[UUID]) -> list[Article]:
-    found = Message.objects.in_bulk(ids)
-    messages = [found[each] for each in ids if each in found]
+def _articles(lengths: Mapping[UUID, int]) -> list[Article]:
+    """The turns, each with as many characters as it had."""
+    found = Message.objects.in_bulk(list(lengths))
+    messages = [found[each] for each in lengths if each in found]
     prefetch_related_objects(messages, "model")
-    # A reply that was continued after it was shared, and still runs, is shown with what it had.
-    return [
-        Article(
-            id=message.id,
-            role=message.role,
-            text=message.content,
-            status="complete" if message.status in RUNNING else message.status,
-            model=str(message.model or ""),
-            finish_reason=message.finish_reason,
-            error_code=message.error_code,
-            error_message=message.error_message,
-        )
-        for message in messages
-    ]
+    return [_article(message, lengths[message.id]) for message in messages]
+
+
+def _article(message: Message, length: int) -> Article:
+    """How a reply ended is shown only while it has not been continued since."""
+    as_it_was = len(message.content) == length and message.status not in RUNNING
+    return Article(
+        id=message.id,
+        role=message.role,
+        text=message.content[:length],
+        status=message.status if as_it_was else "complete",
+        model=str(message.model or ""),
+        finish_reason=message.finish_reason if as_it_was else "",
+        error_code=message.error_code if as_it_was else "",
+        error_message=message.error_message if as_it_was else "",
+    )

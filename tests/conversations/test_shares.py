@@ -77,6 +77,19 @@ def test_a_reply_that_goes_on_is_shown_as_it_was(share: Share) -> None:
     assert (reply.text, reply.running) == ("first answer", False)
 
 
+def test_what_was_added_or_renamed_later_is_not_shown(conversation: Conversation, share: Share, person: Person) -> None:
+    title = read_shared(share.token).title
+    Message.objects.filter(id=share.leaf_id).update(content="first answer 🌊 goes on", finish_reason="length")
+    Conversation.objects.filter(id=conversation.id).update(title="Another name")
+    shown = read_shared(share.token)
+    assert (shown.title, [article.text for article in shown.articles]) == (title, ["first question", "first answer"])
+    assert shown.articles[-1].finish_reason == ""
+    assert not links_of(person.session_principal, conversation.id).up_to_date
+    newer = create_share(person.session_principal, conversation.id)
+    assert texts(newer.token) == ["first question", "first answer 🌊 goes on"]
+    assert read_shared(newer.token).title == "Another name"
+
+
 def test_there_is_something_to_share_or_nothing_is_made(conversation: Conversation, person: Person) -> None:
     for _ in range(2):
         with pytest.raises(InvalidInput, match="no finished reply"):
