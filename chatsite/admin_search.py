@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import SEARCH_VAR
+from django.core.exceptions import BadRequest
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -15,13 +17,15 @@ from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
+from chatsite.admin_fields import CheckedFields, is_value
 from chatsite.admin_links import short
 from chatsite.ids import public_id
 
 MAX_TERM = 200  # characters; nothing that can be searched for is longer
 MAX_COUNTED = 10_000  # rows; a list says "10000" where there are more, which takes milliseconds and not minutes
-PATTERNS = {"regex", "iregex"}
-YEARS = {"year", "iso_year"}
+FILTER_PARTS = {
+    "exact", "in", "isnull", "isempty", "gt", "gte", "lt", "lte", "range", "date", "year", "month", "day",
+}  # fmt: skip
 ID = re.compile(r"(?:(?P<prefix>[a-z]+)_)?(?P<id>[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12})", re.IGNORECASE)
 
 
@@ -57,7 +61,7 @@ class CappedPaginator(Paginator):
         return self.object_list.order_by().values("pk")[:MAX_COUNTED].count()
 
 
-class SearchableAdmin(ModelAdmin):
+class SearchableAdmin(CheckedFields, ModelAdmin):
     """The base of every admin here.
 
     `id_prefix`: of the rows' own public ids. `id_lookups`: by prefix, the fields that hold such an id; a bare UUID is
@@ -109,15 +113,38 @@ class SearchableAdmin(ModelAdmin):
         wrong = [name for name, values in request.GET.lists() if name != SEARCH_VAR and "\0" in "".join(values)]
         if wrong or any("\0" in name for name in request.GET):
             return HttpResponseRedirect(request.path)
+        if not all(is_value(self.opts.pk, key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise BadRequest("This is no key of a row.")
         answer: HttpResponse = super().changelist_view(request, extra_context)
         return answer
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Not what PostgreSQL or a date cannot take: a hand-made address is answered with 400."""
-        parts = set(lookup.split("__"))
-        if parts & PATTERNS or (parts & YEARS and not (value.isdecimal() and 1 <= int(value[:6]) <= 9999)):
+        """Only what the list offers as a filter, or the key: any other field could be read out by asking.
+
+        Nor what a date cannot take. A hand-made address is answered with 400.
+        """
+        name, *parts = lookup.split("__")
+        if lookup in self._parameters(request):
+            return True
+        if name not in self._filters(request):
+            return False
+        field = next((each for each in self.opts.get_fields() if each.name == name), None)
+        if parts and field is not None and field.is_relation and parts[0] in ("pk", field.target_field.name):
+            parts = parts[1:]
+        if set(parts) - FILTER_PARTS or ("year" in parts and not (value.isdecimal() and 1 <= int(value[:6]) <= 9999)):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
+
+    def _parameters(self, request: HttpRequest) -> set[str]:
+        """Of the list's own kinds of filters."""
+        own = [each for each in self.get_list_filter(request) if isinstance(each, type)]
+        return {str(each.parameter_name) for each in own if issubclass(each, admin.SimpleListFilter)}
+
+    def _filters(self, request: HttpRequest) -> set[str]:
+        """Fields that an address of the list may filter by."""
+        given = [each for each in self.get_list_filter(request) if not isinstance(each, type)]
+        fields = {each if isinstance(each, str) else str(each[0]) for each in given}
+        return {"pk", self.opts.pk.name, *fields, *([self.date_hierarchy] if self.date_hierarchy else [])}
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Model | None:
         """A public id is as good as a UUID in an address."""

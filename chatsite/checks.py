@@ -14,6 +14,8 @@
 | chatsite.E010 | OIDC_ISSUER is not an address, or in production not HTTPS |
 | chatsite.W011 | mails are printed instead of sent |
 | chatsite.E012 | TRUSTED_PROXIES is negative |
+| chatsite.W013 | SITE_URL is missing: links in mails have the host and port that a request names |
+| chatsite.E014 | SITE_URL is not the address of a site, or in production not HTTPS while cookies are |
 """
 
 import secrets
@@ -84,9 +86,22 @@ def settings_problems() -> list[CheckMessage]:
     return problems
 
 
+def address_problems() -> list[CheckMessage]:
+    """Of the site's own address, which is in mails."""
+    if not settings.SITE_URL:
+        hint = "Set it to the site's address, such as https://chat.example.org."
+        return [Warning("SITE_URL is missing.", hint=hint, id="chatsite.W013")] if settings.PRODUCTION else []
+    address = urlsplit(settings.SITE_URL)
+    schemes = {"https"} if settings.PRODUCTION and settings.SESSION_COOKIE_SECURE else {"http", "https"}
+    if address.scheme in schemes and address.hostname and not (address.path or address.query or address.fragment):
+        return []
+    hint = "Give the scheme, the host and, if need be, the port, such as https://chat.example.org."
+    return [Error(f"SITE_URL is {settings.SITE_URL!r}.", hint=hint, id="chatsite.E014")]
+
+
 def account_problems() -> list[CheckMessage]:
     """What would shut people out, or let them in by a way that others can read."""
-    problems: list[CheckMessage] = []
+    problems = address_problems()
     if settings.OIDC_ISSUER:
         if not (settings.OIDC_CLIENT_ID and settings.OIDC_CLIENT_SECRET):
             hint = "Set both to what the identity provider gave you for this site."

@@ -1,11 +1,26 @@
-"""Ending asyncio tasks for certain."""
+"""Ending asyncio tasks for certain, and long work beside the event loop."""
 
 import asyncio
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from django.utils import timezone
 
 STEP_SECONDS = 0.1
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Runs what takes long and uses no database, such as rendering, in a thread, in the caller's time zone."""
+    zone = timezone.get_current_timezone()
+
+    def call() -> R:
+        with timezone.override(zone):
+            return function(*args, **kwargs)
+
+    return await asyncio.to_thread(call)
 
 
 async def end_tasks(tasks: Iterable["asyncio.Task[Any]"], within: float | None = None) -> "set[asyncio.Task[Any]]":

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.utils.cache import patch_cache_control
 from django.utils.decorators import sync_and_async_middleware
 
 from chatsite import logs
@@ -84,6 +85,32 @@ def _with_policy(request: HttpRequest, response: HttpResponseBase) -> HttpRespon
         match = request.resolver_match
         in_admin = match is not None and ADMIN in match.namespaces
         response[POLICY_HEADER] = ADMIN_POLICY if in_admin else POLICY + _sockets(request)
+    return response
+
+
+PRIVATE_PATHS = ("/account/", "/accounts/")  # pages that show whose account it is, allauth's included
+
+
+@sync_and_async_middleware
+def private_pages(get_response: Handler) -> Handler:
+    """Keeps pages of accounts out of every cache, the browser's own too."""
+    if iscoroutinefunction(get_response):
+        answer_later = cast(Callable[[HttpRequest], Awaitable[HttpResponseBase]], get_response)
+
+        async def serve_async(request: HttpRequest) -> HttpResponseBase:
+            return _not_stored(request, await answer_later(request))
+
+        return serve_async
+
+    def serve(request: HttpRequest) -> HttpResponseBase:
+        return _not_stored(request, get_response(request))
+
+    return serve
+
+
+def _not_stored(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    if request.path_info.startswith(PRIVATE_PATHS):
+        patch_cache_control(response, no_store=True, private=True)
     return response
 
 

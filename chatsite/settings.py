@@ -20,6 +20,7 @@ SITE_NAME = env.str("SITE_NAME", "chatsite")  # in titles and mails
 INSECURE_SECRET_KEY = "insecure-development-key-do-not-use-it-in-production"
 SECRET_KEY = env.str("SECRET_KEY", INSECURE_SECRET_KEY)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", [] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", "testserver"])
+SITE_URL = env.str("SITE_URL", "").rstrip("/")  # of links in mails; without it, the address that a request names
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
 STATE_DIR = env.path("CHATSITE_STATE", BASE_DIR / "var")
 MODELS_FILE = env.path("CHATSITE_MODELS", BASE_DIR / "models.toml")
@@ -28,16 +29,23 @@ BACKGROUND = env.bool("CHATSITE_BACKGROUND", True)  # off: nothing calls an engi
 # Stores
 DATABASE_POOL_SIZE = env.int("DATABASE_POOL_SIZE", 16)
 DATABASES = {"default": env.dj_db_url("DATABASE_URL", "postgresql://postgres@127.0.0.1:5432/chatsite", conn_max_age=0)}
-DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
-    "min_size": 1,
-    "max_size": DATABASE_POOL_SIZE + 4,
-    "timeout": 10,
+# A server that hangs has to fail like one that is gone: for these options libpq would wait for minutes.
+DATABASES["default"]["OPTIONS"] = {
+    "connect_timeout": 3,  # seconds
+    "tcp_user_timeout": 10_000,  # milliseconds until what was sent has to have arrived
+    **DATABASES["default"].get("OPTIONS", {}),
+    "pool": {"min_size": 1, "max_size": DATABASE_POOL_SIZE + 4, "timeout": 5},
 }
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True  # else each stale connection costs a request after a restart
 REDIS_URL = env.str("REDIS_URL", "redis://127.0.0.1:6379/0")
 CACHE_URL = env.str("CACHE_URL", REDIS_URL)
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": CACHE_URL, "KEY_PREFIX": "cache"}
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": CACHE_URL,
+        "KEY_PREFIX": "cache",
+        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 2},  # seconds; every page waits for it
+    }
 }
 
 INSTALLED_APPS = [
@@ -67,6 +75,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "chatsite.middleware.request_id",
     "chatsite.middleware.content_security_policy",  # outside of all that may answer by itself
+    "chatsite.middleware.private_pages",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -187,7 +196,7 @@ ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if SECURE_COOKIES else "http"  # of link
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
+SESSION_ENGINE = "chatsite.accounts.session_store"
 
 # Static files: our own, and the front-end packages that `npm ci` installs
 STATIC_URL = "/static/"

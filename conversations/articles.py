@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from uuid import UUID
 
 from django.db.models import Q, prefetch_related_objects
@@ -18,12 +19,14 @@ from conversations.selectors import Reply
 from inference.protocol import Cursor, FinishReason
 
 PAGE_SIZE = 50  # turns that a page opens with
+RUNNING_CHARS = 32 * 1024  # of a running reply that a page opens with; the rest is streamed to it
 NOT_STARTED = UUID(int=0)  # in a cursor: of no request yet. A pending reply's Started event is still to come.
 
 
 @dataclass(frozen=True)
 class Article:
-    """A turn. `text` is plain; `html` of a finished reply is safe to show."""
+    """A turn. `text` is plain, and of a running reply only its beginning where it is long: `cursor` says how far.
+    `html` of a finished reply is safe to show; it is rendered when it is first read, which must be in a thread."""
 
     id: UUID
     role: str
@@ -49,7 +52,7 @@ class Article:
         """What an operator finds the reply by."""
         return public_id("req", self.request_id) if self.request_id else ""
 
-    @property
+    @cached_property
     def html(self) -> SafeString:
         return render_markdown(self.text)
 
@@ -150,10 +153,11 @@ def _article(principal: Principal, message: Message, siblings: Sequence[UUID]) -
 
 def _reply_article(message: Message, reply: Reply | None, siblings: Sequence[UUID]) -> Article:
     source = reply or message
+    text = reply.text if reply else message.content
     return Article(
         id=message.id,
         role=message.role,
-        text=reply.text if reply else message.content,
+        text=text if source.status not in selectors.RUNNING else text[:RUNNING_CHARS],
         status=source.status,
         model=str(message.model or ""),
         request_id=source.request_id,
@@ -168,9 +172,9 @@ def _reply_article(message: Message, reply: Reply | None, siblings: Sequence[UUI
 
 
 def shown_cursor(reply: Reply) -> Cursor:
-    """Where a reader stands who is shown all of `reply.text`."""
+    """Where a reader stands who is shown the first `RUNNING_CHARS` of `reply.text`."""
     request_id = NOT_STARTED if reply.status == MessageStatus.PENDING else reply.request_id
-    return Cursor(request_id, reply.tokens, len(reply.text))
+    return Cursor(request_id, reply.tokens, min(len(reply.text), RUNNING_CHARS))
 
 
 Turn = tuple[UUID | None, str]  # what it follows, and who speaks

@@ -8,10 +8,12 @@ from uuid import UUID
 import msgspec
 
 from chatsite.accounts import idempotency
+from chatsite.accounts.idempotency import Replay
 from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
 from chatsite.errors import IdempotencyInFlight, InvalidInput, NotFound, TooLarge
 from chatsite.ids import parse_id, public_id
-from conversations import services
+from conversations import selectors, services
 from conversations.drafts import Remember
 from conversations.live import Place
 from inference.protocol import Cursor
@@ -70,13 +72,7 @@ class Ack(msgspec.Struct, tag="ack"):
     frames: int
 
 
-class Changed(msgspec.Struct):
-    """A notice, put among the page's own commands so that only one thing at a time changes what it shows."""
-
-    what: UUID
-
-
-Command = Hello | Send | Regenerate | Continue | Choose | Feedback | Seen | Changed
+Command = Hello | Send | Regenerate | Continue | Choose | Feedback | Seen
 Frame = Hello | Send | Stop | Regenerate | Continue | Choose | Feedback | Seen | Ack
 _decode = msgspec.json.Decoder(Frame).decode
 
@@ -112,7 +108,7 @@ async def _send_once(principal: Principal, conversation_id: UUID, command: Send)
         await _send(principal, conversation_id, command, None)
         return
     route, key = f"WS /ws/c/{public_id('conv', conversation_id)}/", command.id
-    if await _known(principal, route, key, msgspec.json.encode(command)):
+    if await earlier_answer(principal, route, key, msgspec.json.encode(command)) is not None:
         return
 
     def remember(message: UUID, base: Cursor | None) -> None:
@@ -130,18 +126,20 @@ async def _send(principal: Principal, conversation_id: UUID, command: Send, reme
     if command.edits is None:
         await services.send(principal, conversation_id, command.content, model=model, remember=remember)
     else:
-        await services.edit(principal, message_id(command.edits), command.content, model=model, remember=remember)
+        edited = await message_in(principal, conversation_id, command.edits)
+        await services.edit(principal, edited, command.content, model=model, remember=remember)
 
 
-async def _known(principal: Principal, route: str, key: str, body: bytes) -> bool:
-    """Whether it was accepted before. A page that connects again may repeat what is being decided: that is awaited.
+async def earlier_answer(principal: Principal, route: str, key: str, body: bytes) -> Replay | None:
+    """What it was answered when it was accepted before; None: go on, as with `idempotency.begin`.
 
-    Raises IdempotencyInFlight, IdempotencyMismatch, InvalidInput.
+    A page that connects again may repeat what is being decided: that is awaited. Raises IdempotencyInFlight,
+    IdempotencyMismatch, InvalidInput.
     """
     until = time.monotonic() + IN_FLIGHT_SECONDS
     while True:
         try:
-            return await idempotency.begin(principal, route, key, body) is not None
+            return await idempotency.begin(principal, route, key, body)
         except IdempotencyInFlight:
             if time.monotonic() >= until:
                 raise IdempotencyInFlight(
@@ -156,6 +154,14 @@ def message_id(text: str) -> UUID:
     if found is None:
         raise NotFound
     return found
+
+
+async def message_in(principal: Principal, conversation_id: UUID, text: str) -> UUID:
+    """A page changes its own conversation alone, whatever it names. Raises NotFound."""
+    found = await run_db(selectors.get_message, principal, message_id(text))
+    if found.conversation_id != conversation_id:
+        raise NotFound
+    return found.id
 
 
 def request_id(text: str) -> UUID:

@@ -5,7 +5,7 @@ yours or deleted, 4408 too slow, 4429 too many frames, 1009 too big, 1011 our fa
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -20,13 +20,12 @@ from chatsite.accounts.protocol import Principal
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.error_responses import CLOSE_TOO_SLOW, close_code, convert
-from chatsite.errors import AppError, NotAuthenticated, NotFound, TooLarge
+from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, TooLarge
 from chatsite.ids import parse_id
 from chatsite.timezones import cookies_of, in_zone_of
 from conversations import commands, frames, services
 from conversations.commands import (
     Ack,
-    Changed,
     Choose,
     Command,
     Continue,
@@ -37,9 +36,11 @@ from conversations.commands import (
     Send,
     Stop,
     message_id,
+    message_in,
     place_of,
     request_id,
 )
+from conversations.errors import ReplyRunning
 from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
 from conversations.follow import AWAY, is_away
 from conversations.live import Gone, LivePage
@@ -48,6 +49,7 @@ from conversations.live_sidebar import LiveSidebar
 PING_SECONDS: Final = 15.0
 RECHECK_SECONDS: Final = 30.0  # session and membership
 QUEUED_COMMANDS: Final = 16
+CHANGE_SECONDS: Final = 0.2  # at least from one look at what others changed to the next
 
 
 class ChatConsumer(AsyncWebsocketConsumer):
@@ -72,6 +74,10 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self.outbox = Outbox(self._send_text)
         self.budget = FrameBudget()
         self.commands: asyncio.Queue[Command] = asyncio.Queue(QUEUED_COMMANDS)
+        self.greeted = False
+        self.changed: set[UUID] = set()  # what notices told of and the page was not shown yet
+        self.showing = False  # whether a task does so
+        self.turn = asyncio.Lock()  # only one thing at a time changes what the page shows
         try:
             await self._open()
         except Exception as error:  # any of them closes the socket with the code that says why
@@ -105,7 +111,10 @@ class ChatConsumer(AsyncWebsocketConsumer):
             self.outbox.acknowledge(frame.frames)
         elif isinstance(frame, Stop):  # at once: it may wait two seconds, or overtake what is queued
             self._start(self._stop(self._caller(), frame.message))
+        elif isinstance(frame, Hello) and self.greeted:  # each may cost a whole thread
+            raise InvalidInput("A page says hello once on each connection.")
         else:
+            self.greeted = self.greeted or isinstance(frame, Hello)
             try:
                 self.commands.put_nowait(frame)
             except asyncio.QueueFull:
@@ -134,7 +143,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
         while True:
             command = await self.commands.get()
             try:
-                await self._carry_out(self._caller(), command)
+                async with self.turn:
+                    await self._carry_out(self._caller(), command)
             except (TooSlow, Gone):
                 raise
             except AppError as error:
@@ -142,9 +152,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _carry_out(self, principal: Principal, command: Command) -> None:
         page = self.page
-        if isinstance(command, Changed):
-            await self._show_change(command.what)
-        elif page is None:
+        if page is None:
             if not isinstance(command, Hello):
                 raise NotFound
             await self.sidebar.refresh(always=command.again)
@@ -163,7 +171,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 await services.mark_seen(principal, page.conversation_id, request_id(command.request))
                 return  # a notice tells, here as everywhere
             case Feedback():
-                found = message_id(command.message)
+                found = await message_in(principal, page.conversation_id, command.message)
                 await run_db(services.give_feedback, principal, found, command.value)
                 await self.outbox.put(frames.feedback(found, command.value))
                 return
@@ -171,23 +179,51 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 await commands.send(principal, page.conversation_id, command)
                 await page.refresh(command.id)
                 await self.outbox.put(frames.accepted(command.id))
-            case Regenerate():
-                await services.regenerate(principal, message_id(command.message))
-            case Continue():
-                await services.continue_reply(principal, message_id(command.message))
+            case Regenerate() | Continue():
+                await self._reply_again(principal, page, command)
             case Choose():
-                await services.choose_version(principal, message_id(command.message))
+                await services.choose_version(
+                    principal, await message_in(principal, page.conversation_id, command.message)
+                )
         await page.refresh()
         await self.sidebar.refresh()
 
-    async def _show_change(self, what: UUID) -> None:
+    async def _reply_again(self, principal: Principal, page: LivePage, command: Regenerate | Continue) -> None:
+        """A second press of the button does nothing: the page shows the reply that the first one asked for."""
+        found = await message_in(principal, page.conversation_id, command.message)
+        begin = services.regenerate if isinstance(command, Regenerate) else services.continue_reply
+        try:
+            await begin(principal, found)
+        except ReplyRunning:
+            await page.refresh()
+            if not page.replying:
+                raise
+
+    def _tell(self, what: UUID) -> None:
+        """The first change is shown at once, and what comes meanwhile together."""
+        self.changed.add(what)
+        if len(self.changed) > notices.PENDING_LIMIT:
+            self.changed = {notices.ANYTHING}
+        if not self.showing:
+            self.showing = True
+            self._start(self._show_changes())
+
+    async def _show_changes(self) -> None:
+        while self.changed:
+            async with self.turn:
+                changed, self.changed = self.changed, set()
+                await self._show_changed(changed)
+            await asyncio.sleep(CHANGE_SECONDS)
+        self.showing = False
+
+    async def _show_changed(self, changed: Collection[UUID]) -> None:
         await self.sidebar.refresh()  # first: it has news even where the conversation is gone
         page = self.page
         if page is None:
             return
-        if what in (page.conversation_id, notices.ANYTHING):
+        if page.conversation_id in changed or notices.ANYTHING in changed:
             await page.refresh()
-        elif page.shows_end_of(what):  # the reply has ended, and what it held is given back
+        elif any(map(page.shows_end_of, changed)):  # the reply has ended, and what it held is given back
             await page.refresh_meters()
 
     async def _stop(self, principal: Principal, message: str) -> None:
@@ -198,12 +234,12 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _listen(self, user_id: UUID) -> None:
         async with notices.subscribed(user_id) as changes:
-            await self.commands.put(Changed(notices.ANYTHING))  # what changed before the subscription was there
+            self._tell(notices.ANYTHING)  # what changed before the subscription was there
             async for what in changes:
                 if what == notices.SESSIONS:
                     await self._recheck_if_possible()
                 else:
-                    await self.commands.put(Changed(what))
+                    self._tell(what)
 
     async def _heartbeat(self) -> None:
         """A ping that the page can see (S8), and a look at whether the caller may still be here."""

@@ -2,12 +2,17 @@
 
 Everything that a person or a model wrote is escaped here or in a template, or was cleaned by `markdown`. A reply goes
 out as deltas, so that the bytes stay linear in its text. Frames that begin with `{` are for the page's scripts.
+
+A web server closes a socket over whose limit a frame goes, and the page would ask for the same again. So what has no
+bound of its own is made as parts, `pack` makes frames of them, and a part that is too large for one is left out: the
+page then fetches that turn over HTTP.
 """
 
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import unescape
 from uuid import UUID
 
@@ -22,6 +27,11 @@ from conversations.meters import Meters
 from conversations.sidebar import Group
 
 PING = '{"type": "ping"}'
+FRAME_BYTES = 256 * 1024  # of a frame, about; servers take 1 MiB or more
+SPOKEN_CHARS = 5_000  # of a finished reply; a screen reader cannot skip within an announcement
+_SPOKEN_HTML = 8 * SPOKEN_CHARS
+_CUT_MARKUP = re.compile(r"(?:<[^<>]*|&[^&;]*)\Z")  # a tag or a reference without its end
+_DELTA_CHARS = 32 * 1024  # of a reply in one frame; escaped, a character takes up to six bytes
 _DOTS = "conversations/dots.html"
 _ID = re.compile(r"[0-9a-zA-Z-]{1,64}")  # what a page calls a message that it is sending
 
@@ -30,7 +40,29 @@ def partial(target: str, content: str, swap: str = "innerHTML") -> str:
     return f'<hx-partial hx-target="#{target}" hx-swap="{swap}">{content}</hx-partial>'
 
 
+def pack(parts: Iterable[str], limit: int = FRAME_BYTES) -> list[str]:
+    """The parts in their order, joined to few texts of at most `limit` bytes. A larger part stays whole."""
+    packed: list[str] = []
+    room = 0
+    for part in filter(None, parts):
+        size = len(part.encode())
+        if size > room:
+            packed.append("")
+            room = limit
+        packed[-1] += part
+        room -= size
+    return packed
+
+
 # A reply's life
+
+
+def deltas(message_id: UUID, event: Token) -> Iterator[str]:
+    """`token` for a text of any length, as so many frames, each with the cursor behind its own piece."""
+    begin = event.cursor.characters - len(event.text)
+    for at in range(0, len(event.text), _DELTA_CHARS):
+        text = event.text[at : at + _DELTA_CHARS]
+        yield token(message_id, Token(text, replace(event.cursor, characters=begin + at + len(text))))
 
 
 def token(message_id: UUID, event: Token) -> str:
@@ -75,10 +107,27 @@ def quiet(message_id: UUID) -> str:
     return partial(f"note-{public_id('msg', message_id)}", "")
 
 
-def finished(article: Article) -> str:
-    """The reply as it ended, for eyes and ears."""
-    spoken = " ".join(unescape(strip_tags(article.html)).split())
-    return replace(article) + action(None) + announce(f"{spoken} {article.outcome}".strip())
+def finished(conversation: str, article: Article) -> list[str]:
+    """The reply as it ended, for eyes and ears. Renders Markdown: call it in a thread.
+
+    One that is too large for a frame stays as it streamed until the page has fetched it.
+    """
+    html = article_html(article)
+    if fits(html):
+        shown = partial(article.public_id, html, "outerHTML")
+    else:
+        shown = partial(f"note-{article.public_id}", _fetched(conversation, article, whole=False))
+    return pack([action(None), shown, announce(f"{spoken(article)} {article.outcome}".strip())])
+
+
+def spoken(article: Article) -> str:
+    """The beginning of a finished reply, as a screen reader says it."""
+    html: str = article.html
+    if len(html) > _SPOKEN_HTML:
+        html = _CUT_MARKUP.sub("", html[:_SPOKEN_HTML])
+    text = " ".join(unescape(strip_tags(html)).split())
+    whole = len(text) <= SPOKEN_CHARS and len(html) == len(article.html)
+    return text if whole else f"{text[:SPOKEN_CHARS]}…"
 
 
 # The thread
@@ -88,12 +137,25 @@ def article_html(article: Article) -> str:
     return render_to_string("conversations/article.html", {"article": article})
 
 
-def append(articles: Sequence[Article]) -> str:
-    return "".join(partial("thread", article_html(article), "beforeend") for article in articles)
+def append(conversation: str, articles: Iterable[Article]) -> list[str]:
+    """Parts of frames. Renders Markdown: call it in a thread."""
+    return [partial("thread", _turn(conversation, article), "beforeend") for article in articles]
 
 
-def replace(article: Article) -> str:
-    return partial(article.public_id, article_html(article), "outerHTML")
+def _turn(conversation: str, article: Article) -> str:
+    """As the page shows it, or, where that is too large for a frame, what fetches it."""
+    html = article_html(article)
+    return html if fits(html) else _fetched(conversation, article, whole=True)
+
+
+def fits(html: str) -> bool:
+    return len(html.encode()) <= FRAME_BYTES
+
+
+def _fetched(conversation: str, article: Article, *, whole: bool) -> str:
+    """A button that presses itself. `whole`: with a turn around it."""
+    context = {"conversation": conversation, "article": article, "whole": whole}
+    return render_to_string("conversations/fetched.html", context)
 
 
 def confirm(sending: str) -> str:
@@ -111,9 +173,12 @@ def remove(message_id: UUID) -> str:
     return partial(public_id("msg", message_id), "", "delete")
 
 
-def thread(conversation: str, branch: Branch) -> str:
-    page = {"conversation": conversation, "earlier": branch.earlier, "articles": branch.articles}
-    return partial("thread", render_to_string("conversations/thread.html", {"page": page}))
+def thread(conversation: str, branch: Branch) -> list[str]:
+    """Parts of frames: the first empties the thread. Renders Markdown: call it in a thread."""
+    page = {"conversation": conversation, "earlier": branch.earlier}
+    earlier = render_to_string("conversations/thread.html", {"page": page})
+    first, *more = pack([earlier, *(_turn(conversation, article) for article in branch.articles)]) or [""]
+    return [partial("thread", first), *(partial("thread", turns, "beforeend") for turns in more)]
 
 
 # Around it

@@ -5,13 +5,13 @@ a change made in another tab all take the same way: compare, send what is missin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from chatsite.accounts.protocol import Principal
-from chatsite.concurrency import end_tasks
+from chatsite.concurrency import end_tasks, in_thread
 from chatsite.database import run_db
 from chatsite.errors import NotFound
 from chatsite.ids import public_id
@@ -84,7 +84,7 @@ class LivePage:
         """
         settled = frames.confirm(confirmed) if confirmed else ""
         if self._shown is None:  # it has not connected; catch_up will see to it
-            await self._emit_some(settled)
+            await self._emit_all([settled])
             return
         branch = await self._load()
         now = marks(branch.articles)
@@ -93,7 +93,7 @@ class LivePage:
             await self._unfollow()
             await self._show(branch, settled)
         elif kept == Kept(len(self._shown), len(now)):
-            await self._emit_some(settled)
+            await self._emit_all([settled])
         else:
             await self._unfollow()
             await self._change(branch, kept, settled)
@@ -104,10 +104,11 @@ class LivePage:
         if self._streaming is not None and kept.shown and self._shown[kept.shown - 1][0] == self._streaming:
             kept = Kept(kept.shown - 1, kept.now - 1)  # its end was not sent yet: show it anew
         gone, new = self._shown[kept.shown :], branch.articles[kept.now :]
-        changes = "".join(frames.remove(message_id) for message_id, _ in gone) + frames.append(new)
+        appended = await in_thread(frames.append, self._public_id, new)
         self._shown[kept.shown :] = marks(branch.articles)[kept.now :]
         self._streaming = None
-        await self._emit(settled + changes + self._around(branch) + frames.notice(""))
+        removed = [frames.remove(message_id) for message_id, _ in gone]
+        await self._emit_all([settled, *removed, *appended, self._around(branch), frames.notice("")])
         self._follow_running(branch)
         if not branch.running:
             await self.refresh_meters()
@@ -123,6 +124,11 @@ class LivePage:
         before, self._meters = self._meters, meters
         if meters != before and not told:
             await self._emit(frames.meters(meters))
+
+    @property
+    def replying(self) -> bool:
+        """Whether the page shows a reply that runs."""
+        return self._streaming is not None
 
     @property
     def meters_move(self) -> bool:
@@ -149,15 +155,19 @@ class LivePage:
         return found
 
     async def _show(self, branch: Branch, settled: str = "") -> None:
+        whole = await in_thread(frames.thread, self._public_id, branch)
         self._streaming = None
         self._shown = marks(branch.articles)
-        whole = frames.thread(public_id("conv", self.conversation_id), branch)
-        await self._emit(settled + whole + self._around(branch))
+        await self._emit_all([settled, *whole, self._around(branch)])
         self._follow_running(branch)
 
-    async def _emit_some(self, frame: str) -> None:
-        if frame:
+    async def _emit_all(self, parts: Iterable[str]) -> None:
+        for frame in frames.pack(parts):
             await self._emit(frame)
+
+    @property
+    def _public_id(self) -> str:
+        return public_id("conv", self.conversation_id)
 
     @staticmethod
     def _around(branch: Branch) -> str:
@@ -186,14 +196,15 @@ class LivePage:
                     if isinstance(event, Done | Failed):
                         await self._finish(article.id)
                         return
-                    if frame := relay.frame(event):
+                    for frame in relay.frames(event):
                         await self._emit(frame)
 
     async def _finish(self, message_id: UUID) -> None:
         article = await read_patiently(load_article, self.principal, message_id)
         if not article.running:  # else it was continued at once, from another tab: a notice tells
-            self._streaming = None
-            await self._emit(frames.finished(article))
+            parts = await in_thread(frames.finished, self._public_id, article)
+            await self._emit_all(parts)
+            self._streaming = None  # only now: what ends this task before that shows the end anew
 
 
 class Relay:
@@ -204,24 +215,25 @@ class Relay:
         self._announced = False
         self._noted = True  # whether the line under the text says something
 
-    def frame(self, event: ReplyEvent) -> str:
+    def frames(self, event: ReplyEvent) -> list[str]:
         message_id = self.article.id
         match event:
             case Token():
                 quiet = frames.quiet(message_id) + self._announce() if self._noted else ""
                 self._noted = False
-                return quiet + frames.token(message_id, event)
+                first, *more = frames.deltas(message_id, event)
+                return [quiet + first, *more]
             case Queued():
                 self._noted = True
-                return frames.queued(event, self.article.model)
+                return [frames.queued(event, self.article.model)]
             case Started():
                 self._noted = True
-                return frames.waiting(message_id) + self._announce()
+                return [frames.waiting(message_id) + self._announce()]
             case Retrying():
                 self._noted = True
-                return frames.retrying(message_id, event)
+                return [frames.retrying(message_id, event)]
             case _:
-                return ""
+                return []
 
     def _announce(self) -> str:
         if self._announced:

@@ -5,6 +5,7 @@ and the page's Content-Security-Policy runs no inline script. Images become link
 who reads. `static/js/reply.js` renders the same shapes while a reply streams, so nothing jumps when it ends.
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -19,15 +20,31 @@ from pygments import highlight  # type: ignore[import-untyped]
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 from pygments.token import STANDARD_TYPES  # type: ignore[import-untyped]
-from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
 from conversations.markdown_math import math_plugin
 
 FOLD_LINES = 40  # longer code is folded
-HIGHLIGHT_CHARS = 20_000  # longer code stays plain: a lexer would hold the process for seconds
+# Lexers take time with the square of some texts, a few without end. So code is coloured only in languages that were
+# measured, each a quarter of a second at worst for a block of this length, and only so much of it in one text.
+LANGUAGES = (
+    "bash", "c", "cpp", "csharp", "css", "diff", "docker", "go", "html", "ini", "java", "javascript", "json", "kotlin",
+    "lua", "markdown", "php", "python", "ruby", "rust", "scss", "sql", "swift", "toml", "typescript", "xml", "yaml",
+)  # fmt: skip
+HIGHLIGHT_CHARS = 3_000  # of a block; a longer one stays plain
+SLOWEST = {"csharp": 1_000}  # the same for languages that take longer
+HIGHLIGHT_BUDGET = 24_000  # characters of all blocks of a text; what comes after them stays plain
+_LONG_RUN = re.compile(r"(.)\1{99}", re.DOTALL)  # one character again and again: what lexers bear least
+_SPENT = "highlighted"  # characters so far, in the renderer's environment
 CLASS_PREFIX = "hl-"
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix=CLASS_PREFIX)
 _CACHED_CHARS = 32_000  # longer texts are rendered each time, so that the cache stays within some MB
+
+# What a block says it is -> its lexer, and how many characters it may have
+_LEXERS = {
+    alias.lower(): (type(lexer), SLOWEST.get(language, HIGHLIGHT_CHARS))
+    for language, lexer in zip(LANGUAGES, map(get_lexer_by_name, LANGUAGES), strict=True)
+    for alias in lexer.aliases
+}
 
 ALLOWED_TAGS = {
     "a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol",
@@ -69,10 +86,11 @@ def _render(text: str) -> SafeString:
 _render_cached = lru_cache(maxsize=256)(_render)
 
 
-def _code_block(code: str, language: str) -> str:
+def _code_block(code: str, language: str, shown: str) -> str:
+    """`shown`: the code as HTML."""
     copy = '<button type="button" class="quiet" data-copy>Copy</button>'
     head = f'<div class="code-head"><span>{escape(language)}</span>{copy}</div>'
-    body = f'<pre tabindex="0" role="group" aria-label="Code"><code>{_highlighted(code, language)}</code></pre>'
+    body = f'<pre tabindex="0" role="group" aria-label="Code"><code>{shown}</code></pre>'
     lines = code.count("\n")
     if lines <= FOLD_LINES:
         return f'<div class="code">{head}{body}</div>\n'
@@ -81,23 +99,24 @@ def _code_block(code: str, language: str) -> str:
     return f'<div class="code folded">{head}{body}{unfold}</div>\n'
 
 
-def _highlighted(code: str, language: str) -> str:
-    if not language or len(code) > HIGHLIGHT_CHARS:
+def _highlighted(code: str, language: str, env: EnvType) -> str:
+    lexer, limit = _LEXERS.get(language.lower(), (None, 0))
+    spent = env.get(_SPENT, 0) + len(code)
+    if lexer is None or len(code) > limit or spent > HIGHLIGHT_BUDGET or _LONG_RUN.search(code):
         return escape(code)
-    try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return escape(code)
-    return str(highlight(code, lexer, _FORMATTER))
+    env[_SPENT] = spent
+    options = {"stripnl": False, "ensurenl": False, "handlecodeblocks": False}  # the last: no lexer of its own choice
+    return str(highlight(code, lexer(**options), _FORMATTER))
 
 
 class _Renderer(RendererHTML):
     def fence(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-        info = tokens[index].info.split()
-        return _code_block(tokens[index].content, info[0] if info else "")
+        code, info = tokens[index].content, tokens[index].info.split()
+        language = info[0] if info else ""
+        return _code_block(code, language, _highlighted(code, language, env))
 
     def code_block(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-        return _code_block(tokens[index].content, "")
+        return _code_block(tokens[index].content, "", escape(tokens[index].content))
 
     def image(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[index]
@@ -122,3 +141,4 @@ _OPTIONS = {"html": False, "breaks": True}
 _MARKDOWN = (
     MarkdownIt("commonmark", _OPTIONS, renderer_cls=_Renderer).enable(["table", "strikethrough"]).use(math_plugin)
 )
+_MARKDOWN.render("x")  # what it compiles at first use is made here, not by several threads at once

@@ -8,6 +8,7 @@ urlpatterns = [
     path("", views.new_chat, name="chat"),
     path("c/<str:conversation>", views.conversation, name="conversation"),
     path("c/<str:conversation>/earlier", views.earlier, name="earlier"),
+    path("c/<str:conversation>/turns/<str:message>", views.turn, name="turn"),
     path("c/<str:conversation>/title", sidebar_views.rename, name="rename"),
     path("c/<str:conversation>/delete", sidebar_views.delete, name="delete"),
     path("c/<str:conversation>/share", share_views.sharing, name="sharing"),

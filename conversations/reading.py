@@ -9,12 +9,13 @@ from django.db import transaction
 
 from chatsite.accounts.models import User
 from chatsite.errors import InvalidInput, NotFound, PermissionDenied
+from chatsite.text_checks import letters, line_problem
 from conversations import selectors
 from conversations.models import Conversation, Message, TextAccess
 
 PERMISSION: Final = "conversations.read_text"
-LEAST_REASON: Final = 10  # characters: a word is no reason
-MOST_REASON: Final = 500
+LEAST_REASON: Final = 10  # letters and digits: a word is no reason
+MOST_REASON: Final = 500  # characters
 MOST_TURNS: Final = 1000
 
 log = structlog.get_logger(__name__)
@@ -62,9 +63,9 @@ def read_with_reason(staff: User, conversation_id: UUID, reason: str) -> Reading
 
 def _checked(reason: str) -> str:
     stated = " ".join(reason.split())
-    if "\0" in stated:
-        raise InvalidInput("The reason contains a NUL character.", param="reason")
-    if not LEAST_REASON <= len(stated) <= MOST_REASON:
-        message = f"Say why in {LEAST_REASON} to {MOST_REASON} characters; this has {len(stated)}."
+    if problem := line_problem(stated):
+        raise InvalidInput(problem, param="reason")
+    if letters(stated) < LEAST_REASON or len(stated) > MOST_REASON:
+        message = f"Say why in {MOST_REASON} characters or less, at least {LEAST_REASON} of them letters or digits."
         raise InvalidInput(message, param="reason")
     return stated

@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from chatsite.ids import public_id
+from chatsite.text_checks import check_line
 from conversations.models import Conversation, Message, MessageStatus
 from conversations.selectors import Page
 
@@ -37,7 +38,7 @@ class ConversationChanges(serializers.Serializer):
     """Fields that are left out stay as they are; a new conversation's model is then the first that the plan allows."""
 
     model = serializers.CharField(max_length=128, required=False)
-    title = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    title = serializers.CharField(max_length=200, required=False, allow_blank=True, validators=[check_line])
     system_prompt = serializers.CharField(max_length=32_768, required=False, allow_blank=True, trim_whitespace=False)
 
 

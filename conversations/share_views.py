@@ -5,6 +5,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
+from chatsite.concurrency import in_thread
 from chatsite.database import run_db
 from chatsite.error_responses import error_page
 from chatsite.errors import AppError, NotFound
@@ -51,7 +52,7 @@ async def shared(request: HttpRequest, token: str) -> HttpResponse:
     except AppError as error:
         answer = error_page(request, error)
     else:
-        answer = render(request, "conversations/shared.html", {"page": page})
+        answer = await in_thread(render, request, "conversations/shared.html", {"page": page})
     for name, value in SHARED_HEADERS.items():
         answer[name] = value
     return answer

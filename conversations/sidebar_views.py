@@ -9,6 +9,7 @@ from django.shortcuts import render
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import InvalidInput
+from chatsite.text_checks import line_problem
 from conversations import frames, services, sidebar
 from conversations.models import Conversation
 from conversations.pages import conversation_id
@@ -65,8 +66,8 @@ async def delete(request: HttpRequest, visitor: Visitor, conversation: str) -> H
 def checked_title(title: str) -> str:
     """On one line, without blanks around it. Raises InvalidInput."""
     found = " ".join(title.split())
-    if "\0" in found:
-        raise InvalidInput("The title contains a NUL character.", param="title")
+    if problem := line_problem(found):
+        raise InvalidInput(problem, param="title")
     if not found:
         raise InvalidInput("A title needs at least one character.", param="title")
     if len(found) > MAX_TITLE:

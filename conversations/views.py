@@ -1,7 +1,10 @@
 """The chat page: its first rendering, and what htmx asks for over HTTP. What is live goes over the WebSocket."""
 
 import asyncio
+import json
 from functools import partial
+from typing import NamedTuple
+from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -9,24 +12,31 @@ from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.views.decorators.http import require_safe
 
+from chatsite.accounts import idempotency
 from chatsite.accounts.protocol import Principal
+from chatsite.concurrency import in_thread
 from chatsite.database import run_db
 from chatsite.error_responses import error_page
 from chatsite.errors import AppError, NotFound
 from chatsite.ids import public_id
 from conversations import frames, services
-from conversations.articles import Branch
-from conversations.models import Conversation
-from conversations.pages import MODEL_COOKIE, load, load_choices, load_page
+from conversations.articles import Branch, load_article
+from conversations.commands import earlier_answer, message_in
+from conversations.pages import MODEL_COOKIE, conversation_id, load, load_choices, load_page
 from conversations.visitors import Visitor, allow, signed_in
+from inference.protocol import Cursor
 
-_beginnings: set[asyncio.Task[Conversation]] = set()  # strong references: the loop keeps only weak ones
+ROUTE = "POST /"  # of idempotent calls
+_beginnings: set[asyncio.Task[str]] = set()  # strong references: the loop keeps only weak ones
 
 
 @allow("GET", "HEAD", "POST")
 @signed_in
 async def new_chat(request: HttpRequest, visitor: Visitor) -> HttpResponse:
-    """GET: an empty chat. POST `content`, `model`: begins a conversation with that message."""
+    """GET: an empty chat. POST `content`, `model`: begins a conversation with that message.
+
+    With an `id`, made by the page, a repeated POST is answered with the conversation that the first one began.
+    """
     if request.method == "POST":
         return await _start(request, visitor)
     page = await load_page(visitor, None, Branch([]), request.COOKIES.get(MODEL_COOKIE, ""))
@@ -38,7 +48,7 @@ async def new_chat(request: HttpRequest, visitor: Visitor) -> HttpResponse:
 async def conversation(request: HttpRequest, visitor: Visitor, conversation: str) -> HttpResponse:
     found, branch = await run_db(load, visitor.principal, conversation)
     page = await load_page(visitor, found, branch)
-    return render(request, "conversations/chat.html", {"page": page})
+    return await in_thread(render, request, "conversations/chat.html", {"page": page})
 
 
 @allow("GET", "HEAD")
@@ -47,7 +57,16 @@ async def earlier(request: HttpRequest, visitor: Visitor, conversation: str) -> 
     """The turns before `cursor`, to be put ahead of those that the page shows."""
     _, branch = await run_db(load, visitor.principal, conversation, request.GET.get("cursor"))
     page = {"conversation": conversation, "articles": branch.articles, "earlier": branch.earlier}
-    return render(request, "conversations/thread.html", {"page": page})
+    return await in_thread(render, request, "conversations/thread.html", {"page": page})
+
+
+@allow("GET", "HEAD")
+@signed_in
+async def turn(request: HttpRequest, visitor: Visitor, conversation: str, message: str) -> HttpResponse:
+    """One turn, for a page that was told of one too large for its socket."""
+    found = await message_in(visitor.principal, conversation_id(conversation), message)
+    article = await run_db(load_article, visitor.principal, found)
+    return await in_thread(render, request, "conversations/article.html", {"article": article})
 
 
 @allow("GET", "HEAD")
@@ -77,33 +96,60 @@ def favicon(request: HttpRequest) -> HttpResponse:
 
 async def _start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
     principal = visitor.principal
-    content, model = request.POST.get("content", ""), request.POST.get("model") or None
-    beginning = asyncio.create_task(_begin(principal, content, model))
+    text = FirstMessage(request.POST.get("content", ""), request.POST.get("model") or None)
+    beginning = asyncio.create_task(_begin_once(principal, text, request.POST.get("id") or None))
     _beginnings.add(beginning)
     beginning.add_done_callback(_beginnings.discard)
     try:
-        created = await asyncio.shield(beginning)  # a visitor who leaves meanwhile leaves no empty conversation
+        public = await asyncio.shield(beginning)  # a visitor who leaves meanwhile leaves no empty conversation
     except AppError as error:
         return _refused(request, error)
-    public = public_id("conv", created.id)
     if "HX-Request" not in request.headers:
         return HttpResponseRedirect(f"/c/{public}")
     found, branch = await run_db(load, principal, public)
     page = await load_page(visitor, found, branch)
-    html = render_to_string("conversations/started.html", {"page": page}, request)
+    html = await in_thread(render_to_string, "conversations/started.html", {"page": page}, request)
     return HttpResponse(html, headers={"HX-Push-Url": f"/c/{public}"})
 
 
-async def _begin(principal: Principal, content: str, model: str | None) -> Conversation:
-    """A conversation with its first message, or nothing."""
-    services.check_content(content)
-    created = await run_db(partial(services.create_conversation, principal, model=model))
+class FirstMessage(NamedTuple):
+    """What a conversation begins with. `model` None: the first that the plan allows."""
+
+    content: str
+    model: str | None
+
+
+async def _begin_once(principal: Principal, text: FirstMessage, key: str | None) -> str:
+    """The public id of the conversation: of a new one, or of the one that was begun with this key before."""
+    if key is None:
+        return await _begin(principal, text)
+    services.check_content(text.content)  # first: what is no text has no digest
+    answered = await earlier_answer(principal, ROUTE, key, json.dumps(text).encode())
+    if answered is not None:
+        return str(answered.answer["conversation"])
     try:
-        await services.send(principal, created.id, content)
+        return await _begin(principal, text, key)
+    except BaseException:
+        await idempotency.abandon(principal, ROUTE, key)
+        raise
+
+
+async def _begin(principal: Principal, text: FirstMessage, key: str | None = None) -> str:
+    """A conversation with its first message, or nothing."""
+    services.check_content(text.content)
+    created = await run_db(partial(services.create_conversation, principal, model=text.model))
+    public = public_id("conv", created.id)
+
+    def remember(message: UUID, base: Cursor | None) -> None:
+        if key is not None:
+            idempotency.record(principal, ROUTE, key, 200, {"conversation": public})
+
+    try:
+        await services.send(principal, created.id, text.content, remember=remember)
     except Exception:  # whatever it was, it is raised again: nothing half-written stays
         await services.delete_conversation(principal, created.id)
         raise
-    return created
+    return public
 
 
 def _refused(request: HttpRequest, error: AppError) -> HttpResponse:

@@ -45,9 +45,11 @@ def get_model(name: str) -> Model:
     if known is not None:
         return known
     # PostgreSQL refuses a NUL rather than not finding it.
-    model = None if "\0" in name else Model.objects.filter(name=name, enabled=True).first()
+    model = None if "\0" in name else Model.objects.filter(name=name).first()
     if model is None:
         raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
+    if not model.enabled:
+        raise UnknownModel(f"{model} is not available any more. Choose another model.", param="model")
     known_models.put(name, model)
     return model
 
@@ -68,9 +70,7 @@ def require_model(name: str | None, tier: str) -> Model:
 async def models_for(tier: str | None) -> list[ModelInfo]:
     """Enabled models that the tier may use (all without a tier), in the order of models.toml."""
     return [
-        ModelInfo(
-            model.name, model.title or model.name, model.context_length, model.tiers, state, model.description
-        )
+        ModelInfo(model.name, model.title or model.name, model.context_length, model.tiers, state, model.description)
         for model, state in await _models_with_state()
         if tier is None or tier in model.tiers
     ]

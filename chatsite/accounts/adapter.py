@@ -1,13 +1,14 @@
 """How sign-up and sign-in (django-allauth) make accounts of ours."""
 
-import unicodedata
 from typing import Any
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import structlog
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.core.internal.httpkit import clean_client_ip
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.utils import build_absolute_uri
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
@@ -19,6 +20,7 @@ from chatsite.accounts import lockout, services, sessions
 from chatsite.accounts.errors import MailNotSent, ProviderFailed
 from chatsite.accounts.models import User
 from chatsite.error_responses import handler400
+from chatsite.text_checks import clean_line
 
 UNKNOWN_ADDRESS = "0.0.0.0"  # of a client that reaches the server by a socket file, say
 log = structlog.stdlib.get_logger(__name__)
@@ -85,8 +87,13 @@ class AccountAdapter(DefaultAccountAdapter):
         log.info("sign-in failed", client=self.get_client_ip(request))
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Counted by account alone: the site may have several host names."""
-        return str(credentials.get("email", "")).lower()
+        """Counted by account alone: the site may have several host names.
+
+        Those who are signed in and show once more that it is them are counted apart, or others could keep them from it.
+        """
+        email = str(credentials.get("email", "")).lower()
+        user = getattr(request, "user", None)
+        return f"user:{user.pk}" if isinstance(user, User) and user.email == email else email
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """The client as the trusted proxies name it; where they do not, who connected. Both are in logs and limits."""
@@ -107,12 +114,19 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Raises MailNotSent."""
-        about = {"site_name": settings.SITE_NAME, "signup_open": settings.SIGNUP_OPEN}
+        links = {name: self._site_url(link) for name, link in context.items() if name.endswith("_url")}
+        about = {"site_name": settings.SITE_NAME, "signup_open": settings.SIGNUP_OPEN, "site_url": self._site_url()}
         try:
-            super().send_mail(template_prefix, email, {**context, **about})
+            super().send_mail(template_prefix, email, {**context, **links, **about})
         except OSError as error:  # which SMTP's own errors are too
             log.error("mail not sent", mail=template_prefix, error=str(error))
             raise MailNotSent from error
+
+    def _site_url(self, link: str = "/") -> str:
+        """A link of a mail, with the address that the operator gave the site; else with the one that was asked."""
+        if settings.SITE_URL:
+            return urljoin(settings.SITE_URL, urlunsplit(urlsplit(link)._replace(scheme="", netloc="")))
+        return str(build_absolute_uri(self.request, link))
 
     def send_notification_mail(self, template_prefix: str, user: Any, *args: Any, **kwargs: Any) -> None:
         try:
@@ -131,8 +145,7 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):
         user = super().populate_user(request, sociallogin, data)
         parts = [data.get("first_name"), data.get("last_name")]
         name = str(data.get("name") or " ".join(part for part in parts if isinstance(part, str)))
-        shown = "".join(each for each in name if unicodedata.category(each) not in {"Cc", "Cs"})
-        user.name = shown.strip()[: User._meta.get_field("name").max_length]
+        user.name = clean_line(clean_line(name).strip()[: User._meta.get_field("name").max_length])
         return user
 
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:

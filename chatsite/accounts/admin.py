@@ -1,5 +1,6 @@
 """Accounts in the admin. Keys cannot be made here: their text is shown once, to whom they belong."""
 
+from http import HTTPStatus
 from typing import Any
 
 from allauth.account.models import EmailAddress
@@ -9,12 +10,14 @@ from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group
 from django.db.models import Exists, Field, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from unfold.admin import TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from chatsite.accounts import services, sessions
 from chatsite.accounts.admin_sign_in import ProviderAccountAdmin, SessionAdmin
 from chatsite.accounts.models import ApiKey, Membership, Organization, User
+from chatsite.admin_fields import CheckedFields
 from chatsite.admin_links import joined, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
 from chatsite.look_only import LookOnlyAdmin
@@ -48,7 +51,7 @@ def _is_superuser(request: HttpRequest) -> bool:
     return request.user.is_active and request.user.is_superuser
 
 
-class MembershipInline(TabularInline):
+class MembershipInline(CheckedFields, TabularInline):
     model = Membership
     extra = 0
     autocomplete_fields = ["user", "organization"]
@@ -117,7 +120,9 @@ class AccountAdmin(UserAdmin, SearchableAdmin):  # type: ignore[misc]
         return fields
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        if obj is not None and obj.is_superuser and not _is_superuser(request):
+        """Whoever changes an account, its password above all, can be that user: staff are for superusers alone."""
+        others = obj is not None and (obj.is_staff or obj.is_superuser) and obj.pk != request.user.pk
+        if others and not _is_superuser(request):
             return False
         return bool(super().has_change_permission(request, obj))
 
@@ -137,11 +142,13 @@ class AccountAdmin(UserAdmin, SearchableAdmin):  # type: ignore[misc]
             services.settle_user(form.instance)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        """Ends the user's sessions. One's own password is changed where the old one is asked for."""
+        user = self.get_object(request, id)
+        if user is not None and user.pk == request.user.pk:
+            return redirect("account_change_password")
         answer: HttpResponse = super().user_change_password(request, id, form_url)
-        if request.method == "POST" and answer.status_code == 302:
-            user = self.get_object(request, id)
-            if isinstance(user, User) and user.pk != request.user.pk:
-                sessions.end_all(user)
+        if request.method == "POST" and answer.status_code == HTTPStatus.FOUND and isinstance(user, User):
+            sessions.end_all(user)
         return answer
 
     # Actions

@@ -12,7 +12,7 @@ from allauth.account.internal.flows.reauthentication import is_reauthentication_
 from allauth.account.views import PasswordChangeView, PasswordResetFromKeyView, PasswordSetView, SignupView
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.openid_connect import views as openid
-from django.db import IntegrityError, transaction
+from django.db import DataError, IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import path, re_path
@@ -23,7 +23,7 @@ from chatsite.accounts.errors import ProviderFailed
 from chatsite.error_responses import handler400
 
 # An identity provider that is away (OSError), or answers with something else than it should.
-PROVIDER_FAULTS = (OSError, OAuth2Error, LookupError, TypeError, ValueError, AttributeError, IntegrityError)
+PROVIDER_FAULTS = (OSError, OAuth2Error, LookupError, TypeError, ValueError, AttributeError, DataError, IntegrityError)
 log = structlog.stdlib.get_logger(__name__)
 
 

@@ -1,30 +1,22 @@
 """Forms of accounts. allauth's are kept for what they do; ours say it in fewer words and bound what they take."""
 
-import unicodedata
 from typing import Any, Final
 
 from allauth.account import forms as base
 from allauth.account.fields import EmailField, PasswordField
 from allauth.socialaccount import forms as social
 from django import forms
-from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
+from chatsite.accounts import services
 from chatsite.accounts.models import ApiKey, User
+from chatsite.text_checks import check_line
 
 MAX_PASSWORD: Final = 1000  # characters
 MAX_EMAIL: Final = 254
 NEW_PASSWORD_HELP: Final = "At least 8 characters, and not one that many people use."
-# They turn around how the rest of a line reads.
-BIDI_CONTROLS: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def check_line(text: str) -> None:
-    """Raises ValidationError for what does not belong into one line of text."""
-    if any(unicodedata.category(character) in {"Cc", "Cs"} or character in BIDI_CONTROLS for character in text):
-        raise ValidationError("This has characters that cannot be shown, such as line breaks or control characters.")
 
 
 class LineField(forms.CharField):
@@ -115,6 +107,11 @@ class ResetPasswordKeyForm(Plain, base.ResetPasswordKeyForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _one_new_password(self)
+
+    def save(self) -> None:
+        """The link was in a mail to the account's address, so whoever has followed it owns that."""
+        super().save()
+        services.prove_address(self.user)
 
 
 class ReauthenticateForm(Plain, base.ReauthenticateForm):

@@ -5,6 +5,7 @@ import secrets
 from uuid import UUID
 
 from allauth.account.models import EmailAddress
+from allauth.socialaccount.models import SocialAccount
 from django.db import transaction
 from django.utils import timezone
 
@@ -93,15 +94,29 @@ def claim_address(email: str) -> User | None:
     email = email.lower()
     EmailAddress.objects.filter(email=email, verified=False).exclude(user__email=email).delete()
     user = User.objects.select_for_update().filter(email=email).first()
-    if user is None or EmailAddress.objects.filter(user=user, email=email, verified=True).exists():
-        return user
-    user.set_unusable_password()
-    user.save(update_fields=["password"])
+    if user is not None and prove_address(user):
+        user.set_unusable_password()
+        user.save(update_fields=["password"])
+    return user
+
+
+@transaction.atomic
+def prove_address(user: User) -> bool:
+    """The owner of the user's address is here. False when that was known.
+
+    Else somebody else may have made the account: their keys, sessions, sign-ins through the identity provider and
+    changes of address that they have begun go. The password is the caller's.
+    """
+    if EmailAddress.objects.filter(user=user, email=user.email, verified=True).exists():
+        return False
     for key in user.api_keys.filter(revoked_at=None):
         revoke_api_key(key)
     sessions.end_all(user)
-    EmailAddress.objects.update_or_create(user=user, email=email, defaults={"primary": True, "verified": True})
-    return user
+    SocialAccount.objects.filter(user=user).delete()
+    EmailAddress.objects.filter(user=user).exclude(email=user.email).delete()
+    proven = {"primary": True, "verified": True}
+    EmailAddress.objects.update_or_create(user=user, email=user.email, defaults=proven)
+    return True
 
 
 def create_api_key(user: User, organization: Organization, name: str, key_id: UUID | None = None) -> tuple[ApiKey, str]:

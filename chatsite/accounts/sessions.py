@@ -91,7 +91,7 @@ def end_all(user: User) -> int:
 @transaction.atomic
 def _end(user: User, rows: Any) -> int:
     """In one transaction: where the cache cannot be told, the row stays too, or the cached session would live on."""
-    ended = list(rows)
+    ended = list(rows.order_by("pk"))  # locked in one order, so that two who end each other's do not wait in a ring
     store = import_module(settings.SESSION_ENGINE).SessionStore()
     for row in ended:
         store.delete(row.session_key)

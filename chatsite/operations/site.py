@@ -214,6 +214,9 @@ def _environment(options: SiteOptions) -> dict[str, str]:
     environment = {"CHATSITE_STATE": str(options.state), "PYTHONUNBUFFERED": "1"}
     if sys.stdout.isatty():
         environment["LOG_FORMAT"] = os.environ.get("LOG_FORMAT", "console")  # a person reads along
+    known_elsewhere = os.environ.get("SITE_URL") or os.environ.get("ALLOWED_HOSTS")
+    if not known_elsewhere and options.host not in ("0.0.0.0", "::"):
+        environment["SITE_URL"] = options.url
     if not os.environ.get("ALLOWED_HOSTS") and options.host not in ("127.0.0.1", "localhost", "::1"):
         own = [] if options.host in ("0.0.0.0", "::") else [options.host]
         environment["ALLOWED_HOSTS"] = ",".join(["localhost", "127.0.0.1", "[::1]", socket.gethostname(), *own])

@@ -1,7 +1,7 @@
 // The message box: Enter sends, the box is empty at once, and nothing that was written is lost or sent twice.
 
 import { countdown } from "./countdown.js";
-import { forget, hold, placeOf, release, restore } from "./drafts.js";
+import { forget, hold, keepBeginning, placeOf, readBeginning, release, restore } from "./drafts.js";
 import { say, unsay } from "./notice.js";
 import * as outgoing from "./outgoing.js";
 import "./seen.js";
@@ -32,8 +32,7 @@ function tooLarge() {
 // null: go on. Empty: do nothing.
 function obstacle() {
   if (beginning !== null || text().readOnly || !text().value.trim()) return "";
-  if (outgoing.busy()) return outgoing.BUSY;
-  return null;
+  return outgoing.busy() || null;
 }
 
 document.addEventListener("keydown", (event) => {
@@ -72,13 +71,35 @@ document.addEventListener(
 );
 
 document.addEventListener("chat:takeback", ({ detail: { content, edits } }) => {
-  if (edits) return;
+  if (edits && document.getElementById(edits)) return; // it is edited there
   text().value = text().value.trim() ? `${content}\n\n${text().value}` : content;
   text().dispatchEvent(new Event("input", { bubbles: true }));
   text().focus();
 });
 
-// A new chat goes by htmx: its page comes back, or the reason why not.
+// A new chat goes by htmx: its page comes back, or the reason why not. With its id the same text can be sent again after a
+// lost answer, and still begins one conversation.
+
+const DOUBT = "It is not known whether this was sent. Sending again is safe.";
+let begun = null; // { id, content, model, doubtful: an answer to it was lost }
+
+// As a value of the request: a field of that name would take the place of the form's own `id`.
+document.addEventListener("htmx:config:request", (event) => {
+  const { sourceElement, request } = event.detail.ctx;
+  if (sourceElement !== form() || live()) return;
+  const content = text().value;
+  const model = request.body.get("model");
+  if (begun?.content !== content || begun.model !== model) begun = { id: outgoing.newId(), content, model };
+  keepBeginning(begun);
+  request.body.set("id", begun.id);
+});
+
+function recall() {
+  if (live()) return;
+  begun = readBeginning();
+  if (begun) begun.doubtful = true;
+  if (begun && text().value === begun.content) say(DOUBT, "warning");
+}
 
 function begin() {
   hold();
@@ -104,7 +125,10 @@ function refused(seconds) {
   text().value = beginning;
   grow();
   text().focus();
-  if (!notice().textContent.trim()) say("Not sent: the server did not answer. Your message is in the box.", "warning");
+  if (!notice().textContent.trim()) {
+    begun.doubtful = true;
+    say(DOUBT, "warning");
+  }
   if (!seconds) return;
   notice().textContent = notice().textContent.replace(/ ?Try again in \d+ s\.\s*$/, " ");
   notice().append(countdown(seconds));
@@ -120,7 +144,11 @@ document.addEventListener("htmx:after:request", (event) => {
   if (beginning === null || event.detail.ctx.sourceElement !== form()) return;
   const { status, headers } = event.detail.ctx.response;
   waitSeconds = Number(headers.get("Retry-After"));
-  if (status < 400) forget("new");
+  if (status < 400) {
+    forget("new");
+    begun = null;
+  }
+  if (status < 500 && !begun?.doubtful) keepBeginning(null); // it is known what became of it
 });
 
 document.addEventListener("htmx:finally:request", (event) => {
@@ -137,7 +165,28 @@ document.addEventListener("htmx:finally:request", (event) => {
 document.addEventListener("chat:closed", ({ detail: { code } }) => {
   if (code !== GONE) return;
   text().readOnly = true;
-  document.getElementById("composer-action").disabled = true;
+  const action = document.getElementById("composer-action");
+  if (outgoing.replying()) action.remove(); // nothing is left to stop
+  else action.disabled = true;
+  for (const turn of document.querySelectorAll('#thread > .turn[aria-busy="true"]')) {
+    turn.removeAttribute("aria-busy");
+    turn.querySelector(":scope > .foot")?.replaceChildren();
+  }
+});
+
+// The second click of a double click asks for no second reply, and "a reply is running" is said only for as long as it is true.
+document.addEventListener(
+  "click",
+  (event) => {
+    if (event.detail < 2 || !event.target.closest?.("#thread .of-last")) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  },
+  true,
+);
+
+document.addEventListener("chat:refused", ({ detail: { id, code, message } }) => {
+  if (!id && code === "reply_running") say(message, "calm");
 });
 
 // The box
@@ -167,6 +216,7 @@ document.addEventListener("click", (event) => {
 // A page that htmx has put in has a box of its own.
 function arrive() {
   restore();
+  recall();
   outgoing.restore();
 }
 

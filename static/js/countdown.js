@@ -32,7 +32,7 @@ export function countdown(seconds) {
 new MutationObserver((records) => {
   for (const { addedNodes } of records) {
     for (const node of addedNodes) {
-      const found = node.querySelector?.(".countdown");
+      const found = node.matches?.(".countdown") ? node : node.querySelector?.(".countdown");
       if (found) start(found);
     }
   }

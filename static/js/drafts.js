@@ -1,9 +1,14 @@
 // What was written and not sent yet: kept in this browser, per conversation, until it is sent or the person signs out.
 
+import { store } from "./storage.js";
+
 const PREFIX = "chat:";
 const OWNER = "chat:owner";
+const BEGINNING = "chat:beginning"; // a new chat whose answer has not come: { id, content, model }
 const WAIT_MS = 300;
 
+const local = store("localStorage");
+const session = store("sessionStorage"); // of this tab
 let timer = null;
 let held = false; // the box is empty, but what was in it is not sent yet
 let leaving = false; // signing out
@@ -14,31 +19,27 @@ const key = (place) => `${PREFIX}draft:${place}`;
 
 export const placeOf = (composer) => composer?.dataset.conversation ?? "new";
 
-function put(store, name, value) {
-  try {
-    if (value) store.setItem(name, value);
-    else store.removeItem(name);
-  } catch (error) {
-    console.warn("The draft is not kept", error); // storage is full, or switched off
-  }
+// A tab that slept while somebody else signed in writes nothing into what is theirs.
+function put(area, name, value) {
+  if (area.get(OWNER) === form()?.dataset.owner) area.set(name, value);
 }
 
-export function clearAll() {
-  for (const store of [localStorage, sessionStorage]) {
-    Object.keys(store)
-      .filter((name) => name.startsWith(PREFIX))
-      .forEach((name) => store.removeItem(name));
+function read(area, name) {
+  try {
+    return JSON.parse(area.get(name));
+  } catch {
+    return null; // not what was written here
   }
 }
 
 export function forget(place) {
   clearTimeout(timer);
-  put(localStorage, key(place), "");
+  put(local, key(place), "");
 }
 
 export function keep() {
   clearTimeout(timer);
-  if (text() && !held && !leaving) put(localStorage, key(placeOf(form())), text().value);
+  if (text() && !held && !leaving) put(local, key(placeOf(form())), text().value);
 }
 
 export function hold() {
@@ -51,10 +52,13 @@ export function release() {
   keep();
 }
 
+export const readBeginning = () => read(local, BEGINNING);
+export const keepBeginning = (beginning) => put(local, BEGINNING, beginning && JSON.stringify(beginning));
+
 // Of this tab: messages that were sent and not confirmed.
-export const readSent = (place) => JSON.parse(sessionStorage.getItem(`${PREFIX}sent:${place}`) ?? "[]");
+export const readSent = (place) => read(session, `${PREFIX}sent:${place}`) ?? [];
 export const keepSent = (place, list) =>
-  put(sessionStorage, `${PREFIX}sent:${place}`, list.length ? JSON.stringify(list) : "");
+  put(session, `${PREFIX}sent:${place}`, list.length ? JSON.stringify(list) : "");
 
 let restored = null;
 
@@ -64,11 +68,12 @@ export function restore() {
   if (!composer || composer === restored) return;
   restored = composer;
   const { owner } = composer.dataset;
-  if (localStorage.getItem(OWNER) !== owner) {
-    clearAll(); // somebody else was here before
-    put(localStorage, OWNER, owner);
+  for (const area of [local, session]) {
+    if (area.get(OWNER) === owner) continue;
+    area.clear(PREFIX); // somebody else was here before
+    area.set(OWNER, owner);
   }
-  const draft = localStorage.getItem(key(placeOf(composer)));
+  const draft = local.get(key(placeOf(composer)));
   if (!draft || text().value) return;
   text().value = draft;
   text().dispatchEvent(new Event("input", { bubbles: true }));
@@ -82,10 +87,14 @@ document.addEventListener("input", (event) => {
 document.addEventListener("visibilitychange", () => document.hidden && keep());
 window.addEventListener("pagehide", keep);
 
-// On a shared computer nothing stays behind.
+// On a shared computer nothing stays behind, in other tabs neither.
 document.addEventListener("submit", (event) => {
   if (!event.target.getAttribute("action")?.endsWith("/logout/")) return;
   leaving = true;
   clearTimeout(timer);
-  clearAll();
+  local.clear(PREFIX);
+  session.clear(PREFIX);
+});
+window.addEventListener("storage", (event) => {
+  if (event.key === OWNER && event.newValue !== form()?.dataset.owner) session.clear(PREFIX);
 });

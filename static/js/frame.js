@@ -1,5 +1,7 @@
 // The frame around the conversation: menus, dialogs, the sidebar as a column or a drawer, and the keyboard.
 
+import { store } from "./storage.js";
+
 const GAP = 4; // px between a menu and its button
 const ROOM = 320; // px of height that a menu likes to have
 const openers = new WeakMap(); // menu -> the button that opened it last
@@ -89,11 +91,7 @@ function expand(open) {
   const root = document.documentElement;
   if (open) delete root.dataset.sidebar;
   else root.dataset.sidebar = "closed";
-  try {
-    localStorage.setItem("sidebar", open ? "open" : "closed");
-  } catch {
-    // storage is blocked: for this page only
-  }
+  store("localStorage").set("sidebar", open ? "open" : "closed");
   sayExpanded();
 }
 

@@ -7,11 +7,17 @@ const YEAR = 365 * 24 * 3600; // seconds
 
 // The title. A live title arrives in #title, which an edit leaves alone.
 
+// The page's heading stays one for those who hear it.
+function showTitle(shown) {
+  element("title").closest("h1").classList.toggle("visually-hidden", !shown);
+  element("title").tabIndex = shown ? 0 : -1;
+}
+
 function edit() {
   const form = element("title-form");
   element("title-problem").replaceChildren();
   form.hidden = false;
-  element("title").closest("h1").hidden = true;
+  showTitle(false);
   element("title-input").value = element("title").textContent;
   element("title-input").focus();
   element("title-input").select();
@@ -19,7 +25,7 @@ function edit() {
 
 function endEdit({ focus }) {
   if (element("title-form").hidden) return;
-  element("title").closest("h1").hidden = false;
+  showTitle(true);
   if (focus) element("title").focus();
   element("title-form").hidden = true; // after the focus has moved: hiding blurs
 }

@@ -25,24 +25,66 @@ function put(element, html) {
   }
 }
 
-async function set(element) {
+// What defines commands can grow without end, and what is very long or one of very many is slow: their source is shown.
+const DEFINES = /\\(?:[gex]?def|let|futurelet|(?:re)?newcommand|providecommand|global|long)(?![a-zA-Z@])/;
+const MAX_CHARS = 1_500;
+const MAX_PER_REPLY = { count: 1_000, ms: 5_000 };
+const SLICE_MS = 20; // then whatever else the page has to do comes first
+const soon = window.requestIdleCallback ?? ((work) => setTimeout(work, 16)); // Safari has none
+const spent = new WeakMap(); // reply -> { count, ms }
+const waiting = [];
+let working = false;
+
+function leave(element, why) {
+  element.classList.add("unset");
+  element.title = why;
+}
+
+function set(katex, element) {
   const source = element.textContent;
+  const reply = element.closest(".turn") ?? document.body;
+  const total = spent.get(reply) ?? { count: 0, ms: 0 };
+  spent.set(reply, total);
+  if (DEFINES.test(source)) return leave(element, "A formula that defines commands is shown as it was written.");
+  if (source.length > MAX_CHARS) return leave(element, "This formula is too long to be typeset.");
+  if (total.count >= MAX_PER_REPLY.count || total.ms >= MAX_PER_REPLY.ms) return leave(element, "Too many formulas to typeset.");
   const displayMode = element.localName === "div" || element.classList.contains("display");
+  const start = performance.now();
   try {
-    const katex = await load();
-    const html = katex.renderToString(source, { displayMode, trust: false, maxExpand: 1_000, maxSize: 50 });
-    put(element, html);
+    put(element, katex.renderToString(source, { displayMode, trust: false, maxExpand: 1_000, maxSize: 50 }));
   } catch (error) {
-    element.classList.add("unset"); // the source is what is shown
-    element.title = error.message;
+    leave(element, error.message);
   }
+  total.count += 1;
+  total.ms += performance.now() - start;
+}
+
+async function work() {
+  let katex;
+  try {
+    katex = await load();
+  } catch (error) {
+    waiting.splice(0).forEach((element) => leave(element, error.message));
+    working = false;
+    return;
+  }
+  const until = performance.now() + SLICE_MS;
+  do {
+    const element = waiting.shift();
+    if (element.isConnected) set(katex, element);
+  } while (waiting.length && performance.now() < until);
+  working = waiting.length > 0;
+  if (working) soon(work);
 }
 
 export function typeset(root) {
   for (const element of root.querySelectorAll(".math:not([data-set])")) {
     element.dataset.set = "";
-    set(element);
+    waiting.push(element);
   }
+  if (working || !waiting.length) return;
+  working = true;
+  work(); // the first of them before the page is painted
 }
 
 typeset(document);

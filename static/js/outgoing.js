@@ -12,14 +12,17 @@ const CLOSED = {
   [GONE]: "The conversation was deleted.",
 };
 
-export const BUSY = "A reply is running. Stop it first, or wait.";
+const IN_DOUBT = "idempotency_in_flight";
+const RESEND_MS = 500, MAX_RESEND_MS = 30_000; // after the first repetition, twice as long each time
+const BUSY = "A reply is running. Stop it first, or wait.";
+const ON_ITS_WAY = "Your last message is not confirmed yet. Wait for it.";
 
 const form = () => document.getElementById("composer");
 const place = () => placeOf(form());
 let shown = null; // the conversation that `messages` belong to
-let messages = new Map(); // id -> { id, content, model, edits, state, resent }
+let messages = new Map(); // id -> { id, content, model, edits, state, sent, tries }
 
-function newId() {
+export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID is not there on a plain http address
   const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
@@ -90,12 +93,12 @@ function remove(message) {
   keep();
 }
 
-function fail(message, reason, seconds) {
+function fail(message, reason, seconds, outcome = "Not sent.") {
   message.state = "failed";
   const retry = button("Retry", () => deliver(message));
   const line = make("span", "failure");
   line.setAttribute("role", "alert");
-  line.append(make("span", "why", "Not sent."), ` ${reason} `);
+  line.append(make("span", "why", outcome), ` ${reason} `);
   if (seconds) {
     retry.disabled = true;
     const wait = countdown(seconds);
@@ -113,22 +116,29 @@ function takeBack(message) {
 
 function deliver(message) {
   const { id, content, model, edits } = message;
+  clearTimeout(message.timer);
   message.state = "sending";
-  message.sent = transmit({ type: "send", id, content, model, edits });
+  if (!transmit({ type: "send", id, content, model, edits })) return wait(message);
+  message.sent = true;
+  message.tries += 1;
   say(message);
-  if (!message.sent) wait(message);
 }
 
+// What the server may have is not taken back: it would be written twice.
 function wait(message) {
-  const line = make("span", "", "Not sent yet. It goes out when the connection is back.");
-  say(message, line, button("Edit", () => takeBack(message)));
+  const words = message.sent
+    ? "It is not known yet whether this was sent. It goes out again when the connection is back, and is written once."
+    : "Not sent yet. It goes out when the connection is back.";
+  const taken = message.sent ? [] : [button("Edit", () => takeBack(message))];
+  say(message, make("span", "", words), ...taken);
 }
 
 export const replying = () => document.getElementById("composer-action")?.type === "button"; // it says Stop
-export const busy = () => replying() || [...messages.values()].some(({ state }) => state === "sending");
+const sending = () => [...messages.values()].some(({ state }) => state === "sending");
+export const busy = () => (replying() && BUSY) || (sending() && ON_ITS_WAY) || ""; // why nothing can be sent now
 
 export function send({ content, model, edits = null }) {
-  const message = { id: newId(), content, model, edits, state: "sending", sent: false, resent: false };
+  const message = { id: newId(), content, model, edits, state: "sending", sent: false, tries: 0 };
   messages.set(message.id, message);
   show(message);
   keep();
@@ -141,7 +151,7 @@ export function restore() {
   const composer = form();
   if (!composer?.dataset.conversation || shown === composer) return;
   shown = composer;
-  messages = new Map(readSent(place()).map((sent) => [sent.id, { ...sent, state: "sending", sent: true, resent: false }]));
+  messages = new Map(readSent(place()).map((sent) => [sent.id, { ...sent, state: "sending", sent: true, tries: 0 }]));
   messages.forEach((message) => {
     show(message);
     wait(message);
@@ -151,12 +161,9 @@ export function restore() {
 document.addEventListener("chat:connected", () => {
   for (const message of messages.values()) {
     if (message.state !== "sending") continue;
-    if (message.sent && message.resent) {
-      fail(message, "The connection was lost.");
-      continue;
-    }
-    message.resent ||= message.sent;
-    deliver(message);
+    const pause = message.tries < 2 ? 0 : Math.min(RESEND_MS * 2 ** (message.tries - 2), MAX_RESEND_MS);
+    if (!pause) deliver(message);
+    else message.timer = setTimeout(deliver, pause, message); // perhaps it is this message that breaks the connection
   }
 });
 
@@ -164,6 +171,7 @@ document.addEventListener("chat:closed", ({ detail: { code } }) => {
   if (code === SIGNED_OUT) return; // after signing in again it is sent
   for (const message of messages.values()) {
     if (message.state !== "sending") continue;
+    clearTimeout(message.timer);
     if (CLOSED[code]) fail(message, CLOSED[code]);
     else wait(message);
   }
@@ -174,9 +182,9 @@ document.addEventListener("chat:accepted", ({ detail: { id } }) => {
   if (message) remove(message);
 });
 
-document.addEventListener("chat:refused", ({ detail: { id, message: reason, retry_after } }) => {
+document.addEventListener("chat:refused", ({ detail: { id, code, message: reason, retry_after } }) => {
   const message = messages.get(id);
-  if (message) fail(message, reason, retry_after);
+  if (message) fail(message, reason, retry_after, code === IN_DOUBT ? "" : "Not sent.");
 });
 
 document.addEventListener("htmx:ws:after:message:incoming", () => messages.size && supersede());

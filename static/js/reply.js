@@ -59,6 +59,13 @@ function addToken(data, type) {
       return;
     case smd.RAW_URL: // text, as in the finished reply
       return push(data, document.createElement("span"));
+    case smd.LINE_BREAK: {
+      const { pending } = data.parser;
+      if (!pending.startsWith("<br")) return smd.default_add_token(data, type);
+      push(data, document.createElement("span")); // HTML is text, as in the finished reply
+      data.nodes[data.index].textContent = `${pending}>`;
+      return;
+    }
     case smd.EQUATION_BLOCK:
     case smd.EQUATION_INLINE:
       return formula(data, type);
@@ -83,11 +90,30 @@ function formula(data, type) {
   push(data, element);
 }
 
+const ENTITY = /&(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][\da-z]{1,31});/gi;
+const decoder = document.createElement("textarea");
+
+function decoded(entity) {
+  decoder.innerHTML = entity;
+  return decoder.value;
+}
+
+// What the parser leaves as it was written: &amp; and the marks that close a heading.
+function finish(element) {
+  if (element.localName === "code") return;
+  element.normalize();
+  for (const node of element.childNodes) {
+    if (node.nodeType === Node.TEXT_NODE && node.data.includes("&")) node.data = node.data.replace(ENTITY, decoded);
+  }
+  const last = element.lastChild;
+  if (/^h[1-6]$/.test(element.localName) && last?.nodeType === Node.TEXT_NODE) last.data = last.data.replace(/\s+#+\s*$/, "");
+}
+
 function endToken(data) {
   const element = data.nodes[data.index];
   smd.default_end_token(data);
   const { formula: kind } = element.dataset ?? {};
-  if (!kind) return;
+  if (!kind) return finish(element);
   delete element.dataset.formula;
   const tex = element.textContent.slice(kind === "$" ? 1 : 0);
   if (kind === "$" && (tex !== tex.trim() || !tex)) {

@@ -4,6 +4,7 @@
 const NEAR = 48; // px
 const AHEAD = "800px"; // how far above the screen earlier turns are loaded
 let pinned = true;
+let seen = { scrollTop: 0, scrollHeight: 0 }; // when it was scrolled last
 let watched = null;
 
 const box = () => document.getElementById("scroll");
@@ -20,6 +21,15 @@ function follow() {
   toLatest().hidden = pinned || atBottom();
 }
 
+// Only who goes up leaves the end. A reply that has grown since, or text above that has become shorter, is no reader's doing.
+function scrolled() {
+  const { scrollTop, scrollHeight } = box();
+  if (atBottom()) pinned = true;
+  else if (scrollTop < seen.scrollTop && scrollHeight >= seen.scrollHeight) pinned = false;
+  seen = { scrollTop, scrollHeight };
+  toLatest().hidden = pinned;
+}
+
 function pin() {
   pinned = true;
   follow();
@@ -30,14 +40,17 @@ const sizes = new ResizeObserver(follow);
 // Earlier turns
 
 let near = null;
+let observed = null; // the button, which a swap of the whole thread replaces
 
 function load(entries) {
   if (entries.some(({ isIntersecting }) => isIntersecting)) earlier()?.click();
 }
 
 function watchEarlier() {
-  near?.disconnect();
   const button = earlier();
+  if (button === observed) return;
+  near?.disconnect();
+  observed = button;
   if (!button) return;
   near = new IntersectionObserver(load, { root: box(), rootMargin: `${AHEAD} 0px 0px` });
   near.observe(button);
@@ -50,8 +63,7 @@ document.addEventListener("htmx:before:swap", ({ detail }) => {
 });
 
 document.addEventListener("htmx:after:swap", () => {
-  if (below === null) return;
-  box().scrollTop = box().scrollHeight - below;
+  if (below !== null) box().scrollTop = box().scrollHeight - below;
   below = null;
   watchEarlier();
 });
@@ -64,14 +76,7 @@ function watch() {
   sizes.disconnect();
   sizes.observe(thread.parentElement);
   sizes.observe(box());
-  box().addEventListener(
-    "scroll",
-    () => {
-      pinned = atBottom();
-      toLatest().hidden = pinned;
-    },
-    { passive: true },
-  );
+  box().addEventListener("scroll", scrolled, { passive: true });
   toLatest().addEventListener("click", pin);
   follow();
   watchEarlier();

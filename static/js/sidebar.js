@@ -2,6 +2,7 @@
 // The rows come over the socket and may be replaced at any time; menus and dialogs are outside of them.
 
 import { openerOf } from "./frame.js";
+import { store } from "./storage.js";
 
 const element = (id) => document.getElementById(id);
 const rows = (id) => document.querySelectorAll(`.row[data-conversation="${CSS.escape(id)}"]`);
@@ -81,21 +82,36 @@ box.addEventListener("keydown", (event) => {
 
 const lists = element("lists");
 const PLACE = "sidebar-place";
+const places = store("sessionStorage");
 
 function restore() {
-  try {
-    lists.scrollTop = Number(sessionStorage.getItem(PLACE) ?? 0);
-  } catch {
-    // storage is blocked: the list begins at its top
-  }
+  lists.scrollTop = Number(places.get(PLACE) ?? 0);
   lists.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
 }
 
 restore();
-addEventListener("pagehide", () => {
-  try {
-    sessionStorage.setItem(PLACE, String(lists.scrollTop));
-  } catch {
-    // as above
+addEventListener("pagehide", () => places.set(PLACE, String(lists.scrollTop)));
+
+// The list comes anew, the rows further down do not: what leaves its end goes ahead of them, and what they had too goes.
+
+const idOf = (row) => row.dataset.conversation;
+
+function carryOver(before, now) {
+  const older = element("older");
+  if (!older.querySelector(".row")) return; // none was loaded: they come as the list now goes on
+  const [had, has] = [before, now].map((list) => [...list.querySelectorAll(".row")]);
+  const [hadIds, hasIds] = [had, has].map((list) => new Set(list.map(idOf)));
+  for (const row of older.querySelectorAll(".row")) if (hasIds.has(idOf(row))) row.remove();
+  now.querySelector(".more")?.remove(); // what it would load is there
+  const lastKept = has.findLastIndex((row) => hadIds.has(idOf(row)));
+  const pushed = has.slice(0, lastKept + 1).filter((row) => !hadIds.has(idOf(row))).length;
+  const gone = pushed ? had.filter((row) => !hasIds.has(idOf(row))).slice(-pushed) : [];
+  older.querySelector("ul").prepend(...gone);
+}
+
+new MutationObserver((records) => {
+  const now = element("conversations");
+  for (const { removedNodes } of records) {
+    for (const node of removedNodes) if (node.id === "conversations" && now) carryOver(node, now);
   }
-});
+}).observe(document.querySelector(".by-time"), { childList: true });

@@ -3,12 +3,15 @@
 
 const ACK_MS = 250;
 const SILENT_MS = 32_000; // the server sends a ping every 15 s
+const CONNECT_MS = 10_000; // after that a connection that has not come is tried anew
 const SIGNED_OUT = 4401, GONE = 4404, TOO_MANY = 4429, TOO_BIG = 1009;
 
 let connection = null;
 let handled = 0; // frames of this connection
 let acknowledged = 0;
 let heardAt = 0;
+let triedAt = Date.now();
+let over = false; // closed for good
 let again = false;
 
 const holder = () => document.querySelector("#chat[hx-ws\\:connect]");
@@ -26,7 +29,7 @@ export function transmit(frame) {
 
 function say(text) {
   const bar = document.getElementById("connection");
-  if (!bar) return;
+  if (!bar || bar.textContent === text) return;
   bar.textContent = text;
   bar.hidden = !text;
 }
@@ -42,6 +45,11 @@ function place() {
   };
 }
 
+document.addEventListener("htmx:ws:before:connection", () => {
+  triedAt = Date.now();
+  over = false;
+});
+
 document.addEventListener("htmx:ws:after:connection", (event) => {
   connection = event.detail.connection;
   handled = acknowledged = 0;
@@ -49,12 +57,12 @@ document.addEventListener("htmx:ws:after:connection", (event) => {
   connection.socket.send(JSON.stringify({ type: "hello", again, ...place() }));
   again = true;
   holder().setAttribute("data-connected", "");
-  say("");
   emit("connected");
 });
 
 document.addEventListener("htmx:ws:before:message:incoming", (event) => {
   heardAt = Date.now();
+  say(""); // open is not enough: a proxy opens it, whoever is behind it
   const { data } = event.detail.message;
   if (!data.startsWith("{")) return;
   const { type, ...detail } = JSON.parse(data);
@@ -87,6 +95,7 @@ document.addEventListener("htmx:ws:close", (event) => {
   const { code, reason } = event.detail;
   holder()?.removeAttribute("data-connected");
   if (reason === "removed") return; // this page went to another conversation, or connects anew
+  over = [SIGNED_OUT, GONE, TOO_MANY].includes(code);
   emit("closed", { code });
   if (code === SIGNED_OUT) location.reload(); // the server sends it to the sign-in page
   else if (code === GONE) say("This conversation was deleted.");
@@ -98,8 +107,11 @@ document.addEventListener("htmx:ws:close", (event) => {
 // A connection that died silently (a proxy, a machine that slept) is replaced; the cursor carries the text across.
 function watch() {
   const element = holder();
-  if (!element || document.hidden || !navigator.onLine) return;
-  if (open() && Date.now() - heardAt > SILENT_MS) htmx.process(element, true);
+  if (!element || over || document.hidden || !navigator.onLine) return;
+  if (Date.now() - (open() ? heardAt : triedAt) <= (open() ? SILENT_MS : CONNECT_MS)) return;
+  say(lost());
+  emit("closed", { code: null });
+  htmx.process(element, true);
 }
 
 setInterval(watch, 5_000);

@@ -5,7 +5,8 @@ import { say } from "./notice.js";
 import * as outgoing from "./outgoing.js";
 
 const NOTHING = { id: null, content: "" };
-let edited = NOTHING; // the message that is being edited, and how far
+const GONE_MS = 1_000; // a thread that is shown anew may come in several parts
+let edited = NOTHING; // the message that is being edited, what it was and how far it is
 
 // A page holds no second copy of each reply: its Markdown is fetched.
 async function markdownOf(turn) {
@@ -48,8 +49,9 @@ function editorOf(turn, content) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (!box.value.trim()) return;
-    if (outgoing.busy()) {
-      say(outgoing.BUSY, "calm");
+    const why = outgoing.busy();
+    if (why) {
+      say(why, "calm");
       return;
     }
     close(turn);
@@ -64,7 +66,7 @@ function editorOf(turn, content) {
 function open(turn, content) {
   document.querySelectorAll(".turn.editing").forEach((other) => other !== turn && close(other));
   if (turn.classList.contains("editing")) return;
-  edited = { id: turn.id, content };
+  edited = { id: turn.id, content, original: turn.querySelector(".bubble").textContent };
   turn.classList.add("editing");
   turn.append(editorOf(turn, content));
 }
@@ -77,8 +79,12 @@ function close(turn) {
 }
 
 function edit(turn, content) {
+  const writing = turn.classList.contains("editing") && content !== edited.content ? edited.content : "";
+  if (writing.trim()) content = `${content}\n\n${writing}`;
   open(turn, content);
   const box = turn.querySelector("textarea");
+  box.value = content;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
   box.focus();
   box.setSelectionRange(content.length, content.length);
 }
@@ -88,11 +94,24 @@ document.addEventListener("chat:takeback", ({ detail: { content, edits } }) => {
   if (turn) edit(turn, content);
 });
 
-// A thread that was shown anew has its editor again.
+// A thread that was shown anew has its editor again; where the message is not shown any more, the box takes the text.
+let looking = null;
+
 document.addEventListener("htmx:ws:after:message:incoming", () => {
   const turn = edited.id && document.getElementById(edited.id);
   if (turn && !turn.classList.contains("editing")) open(turn, edited.content);
+  else if (edited.id && !turn) looking ??= setTimeout(handOver, GONE_MS);
 });
+
+function handOver() {
+  looking = null;
+  if (!edited.id || document.getElementById(edited.id)) return;
+  const { content, original } = edited;
+  edited = NOTHING;
+  if (content === original || !content.trim()) return;
+  document.dispatchEvent(new CustomEvent("chat:takeback", { detail: { content, edits: null } }));
+  say("The message that you were editing was changed elsewhere. Your text is in the box.", "warning");
+}
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest?.("[data-copy-turn], [data-edit]");
@@ -101,4 +120,15 @@ document.addEventListener("click", (event) => {
   const bubble = turn.querySelector(".bubble");
   if ("edit" in button.dataset) edit(turn, bubble.textContent);
   else copy(button, bubble ? bubble.textContent : markdownOf(turn));
+});
+
+// A turn that is replaced takes the focus with it: a keyboard goes on from the message box.
+let focused = null;
+
+document.addEventListener("htmx:before:swap", () => {
+  focused = document.querySelector("#chat :focus-visible");
+});
+document.addEventListener("htmx:after:swap", () => {
+  if (!focused || focused.isConnected || document.activeElement !== document.body) return;
+  document.getElementById("composer-text")?.focus({ preventScroll: true });
 });

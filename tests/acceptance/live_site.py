@@ -30,6 +30,7 @@ _numbers = itertools.count(1)  # of the sites of this run: each has stores of it
 PACE = {"tokens_per_second": 40, "first_token_seconds": 0.0, "stop": 0.0, "script": ""}
 MODEL = "smollm2-135m"
 NEWEST = "SELECT id FROM conversations_message ORDER BY id DESC LIMIT 1"
+USER_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 RUNNING = """
     SELECT message.id, person.email FROM conversations_message message
     JOIN conversations_conversation conversation ON conversation.id = message.conversation_id
@@ -139,6 +140,7 @@ class LiveSite:
             connection.execute("UPDATE conversations_conversation SET active_leaf_id = NULL")
             for table in ("share", "message", "conversation"):
                 connection.execute(f"DELETE FROM conversations_{table}")
+            connection.execute("DELETE FROM accounts_apikey WHERE name NOT IN ('script', 'demo.env')")
         client = redis.Redis.from_url(self.environment["REDIS_URL"])
         for key in client.scan_iter("*allauth:rl:*"):
             client.delete(key)
@@ -175,6 +177,7 @@ class LiveSite:
         """Cookies of a fresh sign-in."""
         jar = CookieJar()
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+        browser.addheaders = [("user-agent", USER_AGENT)]
         page = browser.open(f"{self.url}/accounts/login/", timeout=10).read().decode()
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
         assert token
@@ -266,7 +269,8 @@ class LiveSite:
 def live_site(
     models: str = MODELS, environment: Mapping[str, str] | None = None, **engine_options: Any
 ) -> Iterator[LiveSite]:
-    """`models`: a models.toml in which {url} is the engine's, {path} a tokenizer's. `engine_options`: see tests.fakes.engine."""
+    """`models`: a models.toml in which {url} is the engine's, {path} the bundled model's. `engine_options`: see
+    tests.fakes.engine."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chatsite-acceptance-")))
         port, engine_port = free_port(), free_port()

@@ -81,7 +81,6 @@ def test_s32_a_foreign_or_unknown_conversation_is_closed_alike(site: LiveSite) -
     answers = []
     for asked in (conversation, public_id("conv", new_id()), "conv_nonsense"):
         with socket_of(site, "Eve", asked) as socket:
-            socket.send('{"type": "hello"}')
             answers.append(closed(socket))
     assert answers == [(4404, "")] * 3
     with socket_of(site, None, conversation) as socket:
@@ -98,7 +97,7 @@ def test_s32_a_frame_with_a_foreign_message_is_refused_and_changes_nothing(site:
         for asked in (message, public_id("msg", new_id()), "msg_nonsense"):
             socket.send(json.dumps({"type": kind, "message": asked}))
             frame = wait_until_sync(lambda: _next_with(socket, "refused"), 10)
-            assert json.loads(frame) == {"type": "refused", "code": "not_found"}
+            assert json.loads(frame)["code"] == "not_found"
     assert site.execute(rows) == before
 
 

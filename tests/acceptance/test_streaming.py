@@ -191,8 +191,10 @@ async def test_s36_a_screen_reader_hears_the_beginning_and_the_end_only(visitor:
 async def follows(page: Page) -> bool:
     """Whether the end of the conversation is in view."""
     return bool(
-        await page.evaluate("(() => { const b = document.getElementById('scroll');"
-                            " return b.scrollHeight - b.scrollTop - b.clientHeight < 60; })()")
+        await page.evaluate(
+            "(() => { const b = document.getElementById('scroll');"
+            " return b.scrollHeight - b.scrollTop - b.clientHeight < 60; })()"
+        )
     )
 
 

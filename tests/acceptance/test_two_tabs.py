@@ -114,9 +114,7 @@ async def test_a_deleted_conversation_is_gone_from_the_other_tab(visitor: Visito
     assert visitor.site.execute("SELECT 1 FROM conversations_message") == []
 
 
-async def test_a_reply_elsewhere_pulses_and_is_unread_until_it_is_seen(
-    visitor: Visitor, another_tab: Visitor
-) -> None:
+async def test_a_reply_elsewhere_pulses_and_is_unread_until_it_is_seen(visitor: Visitor, another_tab: Visitor) -> None:
     await both_open(visitor, another_tab)
     await another_tab.open("/")
     visitor.site.engine("options", first_token_seconds=0.5, stop=0.3)

@@ -18,8 +18,10 @@ def last_link(to: str) -> str:
     return str(link)
 
 
-def sign_up(client: Client, email: str, password: str = NEW_PASSWORD, **more: Any) -> Any:
-    return client.post(SIGNUP, {"email": email, "password1": password, **more})
+def sign_up(
+    client: Client, email: str, password: str = NEW_PASSWORD, headers: dict[str, str] | None = None, **more: Any
+) -> Any:
+    return client.post(SIGNUP, {"email": email, "password1": password, **more}, headers=headers)
 
 
 def sign_in(client: Client, email: str, password: str, **more: Any) -> Any:

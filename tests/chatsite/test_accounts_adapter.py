@@ -1,14 +1,19 @@
 """What allauth asks of us: whose address a request comes from, and what is said of the site."""
 
+import re
 from typing import Any
 
 import pytest
+from django.core import mail
 from django.template.loader import render_to_string
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 
 from chatsite.accounts import adapter as module
 from chatsite.accounts.adapter import AccountAdapter
 from chatsite.accounts.context import site
+from chatsite.accounts.models import User
+from tests.chatsite.entering import sign_up
+from tests.conftest import Person
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +80,40 @@ def test_mails_are_plain_text(name: str) -> None:
         "site_name": "R&D <chat>",
         "deleted_email": "a@b.example",
         "code": "X&Y",
-        "request": RequestFactory().get("/"),
+        "site_url": "http://testserver/",
     }
     body = render_to_string(f"account/email/{name}_message.txt", about)
     assert "R&D <chat>" in body and "&amp;" not in body and "http://testserver/" in body
+
+
+SITE = "https://chat.example.org"
+
+
+def mailed(client: Client, host: str) -> str:
+    client.post("/accounts/password/reset/", {"email": "ada@example.com"}, headers={"host": host})
+    return str(mail.outbox[-1].body)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("host", ["testserver:6666", "testserver", "localhost:1"])
+def test_links_in_mails_have_the_address_that_the_operator_gave(
+    client: Client, settings: Any, person: Person, host: str
+) -> None:
+    settings.SITE_URL = SITE
+    User.objects.filter(pk=person.user.pk).update(email="ada@example.com")
+    sign_up(client, "new@example.com", headers={"host": host})
+    sign_up(client, "ada@example.com", headers={"host": host})
+    client.post("/accounts/password/reset/", {"email": "nobody@example.com"}, headers={"host": host})
+    mailed(client, host)
+    assert len(mail.outbox) == 4
+    for each in mail.outbox:
+        links = re.findall(r"https?://\S+", str(each.body))
+        assert len(links) == 2 and all(link.startswith(f"{SITE}/") for link in links), each.body
+        assert links[-1] == f"{SITE}/" and f"{SITE}/accounts/" in links[0]
+
+
+@pytest.mark.django_db
+def test_without_it_they_have_the_address_that_was_asked(client: Client, settings: Any, person: Person) -> None:
+    settings.SITE_URL = ""
+    User.objects.filter(pk=person.user.pk).update(email="ada@example.com")
+    assert re.findall(r"http://testserver/(\w*)", mailed(client, "testserver")) == ["accounts", ""]

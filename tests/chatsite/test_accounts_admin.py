@@ -11,6 +11,7 @@ from django.urls import reverse
 from chatsite.accounts import services
 from chatsite.accounts.models import ApiKey, Membership, User
 from tests.admin_rows import grant, signed_in
+from tests.chatsite.entering import NEW_PASSWORD
 from tests.conftest import PASSWORD, Person
 
 pytestmark = pytest.mark.django_db
@@ -130,6 +131,58 @@ def test_rights_are_given_by_superusers_alone(root: Person, person: Person, stra
     assert act(helper, "accounts_user", "deactivate", root.user.pk) == 302
     assert User.objects.get(pk=root.user.pk).is_active
     assert helper.get(reverse("admin:auth_group_changelist")).status_code == 403
+
+
+def test_staff_do_not_take_over_other_staff(person: Person, stranger: Person, make_person: Any) -> None:
+    """Whoever sets a password can be that user, with all of that user's rights."""
+    reader = grant(person.user, "conversations.read_text")
+    helper = grant(stranger.user, "accounts.view_user", "accounts.change_user")
+    client = signed_in(helper)
+    assert client.get(reverse("admin:accounts_user_change", args=[reader.pk])).status_code == 200, "to look at"
+    assert save(client, reader, email="mine@example.com").status_code == 403
+    address = reverse("admin:auth_user_password_change", args=[reader.pk])
+    form = {"usable_password": "true", "password1": NEW_PASSWORD, "password2": NEW_PASSWORD}
+    assert client.get(address).status_code == client.post(address, form).status_code == 403
+    assert act(client, "accounts_user", "deactivate", reader.pk) == 302
+    reader.refresh_from_db()
+    assert reader.is_active and reader.email == person.user.email and reader.check_password(PASSWORD)
+    assert save(client, helper, name="Myself").status_code == 302
+    root = signed_in(make_person("root@example.com", superuser=True).user)
+    assert save(root, reader, is_staff="on", name="By a superuser").status_code == 302
+
+
+@pytest.mark.parametrize("key", ["{}", "user_{}"])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_ones_own_password_is_changed_on_the_accounts_page(staff: Client, root: Person, key: str, method: str) -> None:
+    """Which asks for the old one, and keeps the list of sessions right."""
+    address = reverse("admin:auth_user_password_change", args=[key.format(root.user.pk)])
+    answer = getattr(staff, method)(address, {"password1": NEW_PASSWORD, "password2": NEW_PASSWORD})
+    assert (answer.status_code, answer["Location"]) == (302, reverse("account_change_password"))
+    root.user.refresh_from_db()
+    assert root.user.check_password(PASSWORD)
+
+
+@pytest.mark.parametrize("name", ["\u202eabc", "a\nb", "a\u2028b", "\u200b\u200b", "\u3164", "a\0b"])
+def test_names_that_cannot_be_shown_are_refused(staff: Client, person: Person, name: str) -> None:
+    answer = save(staff, person.user, name=name)
+    assert answer.status_code == 200 and answer.context["adminform"].form.errors["name"]
+    inline = {f"memberships-{part}": "0" for part in ("TOTAL_FORMS", "INITIAL_FORMS")}
+    address = reverse("admin:accounts_organization_change", args=[person.organization.pk])
+    answer = staff.post(address, {"name": name, **inline})
+    assert answer.status_code == 200 and answer.context["adminform"].form.errors["name"]
+    person.user.refresh_from_db()
+    assert person.user.name != name
+
+
+@pytest.mark.parametrize("value", ["\0", "x", "9" * 50, "%"])
+def test_hand_made_members_are_refused_in_words(staff: Client, person: Person, value: str) -> None:
+    for place, key in (("user", person.user.pk), ("organization", person.organization.pk)):
+        other = "organization" if place == "user" else "user"
+        for field in ({f"memberships-0-{other}": value}, {"memberships-0-id": value, "memberships-INITIAL_FORMS": "1"}):
+            form = {"memberships-TOTAL_FORMS": "1", "memberships-INITIAL_FORMS": "0", "memberships-0-role": "owner"}
+            address = reverse(f"admin:accounts_{place}_change", args=[key])
+            answer = staff.post(address, {"name": "o", "email": person.user.email, **form, **field})
+            assert answer.status_code in (200, 400), (place, field)
 
 
 def test_who_only_looks_sees_no_hash_of_a_password(person: Person, stranger: Person) -> None:

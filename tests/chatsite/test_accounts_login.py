@@ -219,3 +219,17 @@ def test_passwords_and_addresses_are_not_logged(
     assert "sign-in failed" in caplog.text
     assert "a wrong password" not in caplog.text and PASSWORD not in caplog.text
     assert not mail.outbox
+
+
+def test_others_who_guess_do_not_keep_the_owner_from_showing_who_they_are(client: Client, person: Person) -> None:
+    sign_in(client, person.user.email, PASSWORD)
+    assert guess(Client(REMOTE_ADDR="203.0.113.9"), person.user.email, 6).status_code == 429
+    assert sign_in(Client(), person.user.email, PASSWORD).status_code == 429, "locked for who comes anew"
+    assert client.post("/accounts/reauthenticate/", {"password": PASSWORD}).status_code == 302
+
+
+def test_who_is_signed_in_guesses_no_more_often_than_others(client: Client, person: Person) -> None:
+    sign_in(client, person.user.email, PASSWORD)
+    answers = [client.post("/accounts/reauthenticate/", {"password": "wrong"}).status_code for _ in range(6)]
+    assert answers == [200] * 5 + [429]
+    assert client.post("/accounts/reauthenticate/", {"password": PASSWORD}).status_code == 429

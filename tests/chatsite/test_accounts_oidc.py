@@ -16,7 +16,7 @@ from django.test import Client
 from chatsite.accounts import services
 from chatsite.accounts.models import User
 from chatsite.accounts.selectors import personal_organization
-from tests.chatsite.entering import NEW_PASSWORD, is_in, last_link, sign_in, sign_up, text_of
+from tests.chatsite.entering import NEW_PASSWORD, RESET, is_in, last_link, sign_in, sign_up, text_of
 from tests.conftest import PASSWORD, Person
 from tests.fakes.oidc import CLIENT_ID, CLIENT_SECRET, OidcProvider, oidc_provider
 
@@ -239,6 +239,7 @@ def test_tokens_that_speak_of_two_people_let_nobody_in(client: Client, provider:
         ("/userinfo", 401, 401),
         ("/userinfo", {"email": EMAIL}, 503),
         ("/userinfo", [1], 503),
+        ("/userinfo", {"sub": "u1", "email": EMAIL, "name": "a\0b"}, 503),
     ],
 )
 def test_a_provider_that_fails_is_a_page_and_no_account(
@@ -272,3 +273,71 @@ def test_a_provider_that_tells_no_address_leaves_a_question(client: Client, prov
 def test_unknown_providers_are_404(client: Client, provider: OidcProvider) -> None:
     assert client.post("/accounts/oidc/other/login/").status_code == 404
     assert client.get("/accounts/oidc/other/login/callback/").status_code == 404
+
+
+def unverified_newcomer(provider: OidcProvider, way: str) -> Client:
+    """Somebody who has an account with an address that they have not shown to be theirs."""
+    attacker = Client()
+    provider.claims.update(sub="evil", email=EMAIL, email_verified=False)
+    if way == "asked":
+        del provider.claims["email"]
+    enter(attacker)
+    if way == "asked":
+        attacker.post("/accounts/3rdparty/signup/", {"email": EMAIL})
+    assert SocialAccount.objects.get().user.email == EMAIL and not is_in(attacker)
+    return attacker
+
+
+def enter_as_evil(provider: OidcProvider) -> Client:
+    provider.claims.update(sub="evil", email="evil@corp.example", email_verified=False)
+    client = Client()
+    enter(client)
+    return client
+
+
+@pytest.mark.parametrize("way", ["told", "asked"])
+def test_whoever_came_first_with_an_unproven_address_does_not_share_the_account(
+    client: Client, provider: OidcProvider, way: str
+) -> None:
+    unverified_newcomer(provider, way)
+    provider.claims.update(sub="u1", email=EMAIL, email_verified=True)
+    enter(client)
+    assert is_in(client)
+    assert [each.uid for each in SocialAccount.objects.filter(user__email=EMAIL)] == ["u1"]
+    assert not is_in(enter_as_evil(provider)) and is_in(client)
+
+
+@pytest.mark.parametrize("way", ["told", "asked"])
+def test_a_reset_of_an_unproven_account_proves_it_and_takes_it_from_whoever_made_it(
+    client: Client, provider: OidcProvider, way: str
+) -> None:
+    unverified_newcomer(provider, way)
+    user = User.objects.get(email=EMAIL)
+    services.create_api_key(user, services.personal_organization(user), "left behind")
+    EmailAddress.objects.create(user=user, email="evil@corp.example", verified=False, primary=False)
+    client.post(RESET, {"email": EMAIL})
+    page = client.get(last_link(EMAIL), follow=True)
+    client.post(page.request["PATH_INFO"], {"password1": NEW_PASSWORD})
+    assert list(EmailAddress.objects.values_list("email", "verified", "primary")) == [(EMAIL, True, True)]
+    assert not SocialAccount.objects.exists() and not user.api_keys.filter(revoked_at=None).exists()
+    assert sign_in(client, EMAIL, NEW_PASSWORD).headers["location"] == "/"
+    assert not is_in(enter_as_evil(provider)) and is_in(client)
+
+
+def test_a_reset_of_a_proven_account_leaves_its_sign_ins(client: Client, provider: OidcProvider) -> None:
+    enter(client)
+    client.post(RESET, {"email": EMAIL})
+    page = Client().get(last_link(EMAIL), follow=True)
+    other = page.client
+    other.post(page.request["PATH_INFO"], {"password1": NEW_PASSWORD})
+    assert sign_in(Client(), EMAIL, NEW_PASSWORD).headers["location"] == "/"
+    assert SocialAccount.objects.count() == 1
+
+
+def test_a_name_that_the_provider_tells_is_one_line_that_can_be_seen(client: Client, provider: OidcProvider) -> None:
+    provider.claims["name"] = "\u202eAda\u2028 \u200bL\n"
+    enter(client)
+    assert User.objects.get(email=EMAIL).name == "Ada \u200bL"
+    provider.claims.update(sub="u2", email="other@corp.example", name="\u200b\u3164")
+    enter(Client())
+    assert User.objects.get(email="other@corp.example").name == ""

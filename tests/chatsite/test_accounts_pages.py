@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from tests.admin_rows import signed_in
 from tests.chatsite.entering import sign_in
 from tests.conftest import PASSWORD, Person
 
@@ -57,3 +58,12 @@ def test_a_page_is_in_our_look_and_without_inline_code(person: Person, path: str
     assert "css/tokens.css" in page and "css/app.css" in page
     assert not re.search(r"<[^>]+\s(style|on\w+)=", page)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+
+
+@pytest.mark.parametrize(
+    "path", ["email/", "3rdparty/", "reauthenticate/", "password/change/", "password/reset/", "login/", "signup/", "x/"]
+)
+def test_no_page_of_an_account_is_kept(client: Client, person: Person, path: str) -> None:
+    for visitor in (client, signed_in(person.user)):
+        answer = visitor.get(f"/accounts/{path}")
+        assert {"no-store", "private"} <= set(answer.headers["cache-control"].split(", ")), answer.status_code

@@ -155,7 +155,7 @@ def test_while_the_cache_is_away_an_end_is_not_half_done(
         raise RedisConnectionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(cache._connections[cache._alias], "delete", away)  # type: ignore[attr-defined]
+        patched.setattr(cache._connections[cache._alias], "set", away)  # type: ignore[attr-defined]
         with pytest.raises(RedisConnectionError):
             sessions.end_all(person.user)
     assert is_in(elsewhere) and UserSession.objects.count() == 1

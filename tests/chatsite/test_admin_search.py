@@ -4,10 +4,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib import admin
 from django.test import Client
 from django.urls import reverse
 
-from chatsite.admin_search import parse_wanted
+from chatsite.admin_search import SearchableAdmin, parse_wanted
 from chatsite.ids import new_id, public_id
 from tests.admin_rows import LISTS, Rows, make_model, make_request, make_rows, signed_in
 from tests.conftest import Person
@@ -185,3 +186,64 @@ def test_lists_ask_as_often_for_many_rows_as_for_few(
         make_rows(make_person(f"more{number}@example.com"), rows.model)
     with django_assert_max_num_queries(13):
         assert staff.get(address).status_code == 200
+
+
+SHOWN_NOWHERE = {
+    "session_key", "token", "digest", "content", "title", "system_prompt", "extra_data", "password", "data",
+    "user_agent", "sampling", "cache_salt", "token_ids", "error_message",
+}  # fmt: skip
+WAYS = ["", "__exact", "__startswith", "__icontains", "__gte", "__isnull", "__in"]
+
+
+@pytest.mark.parametrize("row_admin", admin.site._registry.values(), ids=lambda each: each.opts.label_lower)
+def test_a_list_is_filtered_only_by_what_it_offers(staff: Client, rows: Rows, row_admin: Any) -> None:
+    """Anything else could be read out a letter at a time, by whether rows are found."""
+    opts = row_admin.opts
+    assert isinstance(row_admin, SearchableAdmin), "a list of its own kind would not be guarded"
+    chosen = [each for each in row_admin.list_filter if isinstance(each, str | tuple)]
+    filters = {each if isinstance(each, str) else each[0] for each in chosen}
+    offered = {*filters, row_admin.date_hierarchy, "id", opts.pk.name}
+    parameters = {each.parameter_name for each in row_admin.list_filter if isinstance(each, type)}
+    names = {field.name for field in opts.get_fields()} - offered - parameters
+    related = {f"{name}__{secret}" for name in {field.name for field in opts.get_fields()} for secret in SHOWN_NOWHERE}
+    address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+    asked = staff.get(address).wsgi_request
+    for name in names | SHOWN_NOWHERE | related:
+        assert not [way for way in WAYS if row_admin.lookup_allowed(f"{name}{way}", "1", asked)], name
+    for name in SHOWN_NOWHERE:
+        assert staff.get(address, {f"{name}__startswith": "a"}).status_code == 400, name
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("quotas_subscription", {"plan__id__exact": "%plan"}),
+        ("inference_replica", {"model__name__exact": "small"}),
+        ("inference_request", {"model__name__exact": "small"}),
+        ("inference_request", {"status__exact": "succeeded", "made": "day"}),
+        ("conversations_share", {"revoked_at__isempty": "1"}),
+        ("conversations_message", {"role__exact": "user", "model__isnull": "True"}),
+        ("accounts_user", {"is_active__exact": "1", "verified": "yes", "created_at__year": "%year"}),
+        ("accounts_apikey", {"state": "active", "id": "%key", "created_at__gte": "2020-01-01"}),
+        ("usersessions_usersession", {"last_seen_at__year": "%year", "last_seen_at__month": "1"}),
+    ],
+)
+def test_the_filters_that_a_list_offers_work(staff: Client, rows: Rows, name: str, query: dict[str, str]) -> None:
+    plan = rows.person.organization.subscription.plan_id  # type: ignore[attr-defined]
+    values = {"%plan": str(plan), "%key": str(rows.person.key.pk), "%year": str(rows.request.created_at.year)}
+    page = staff.get(reverse(f"admin:{name}_changelist"), {key: values.get(each, each) for key, each in query.items()})
+    assert page.status_code == 200
+
+
+BAD_KEYS = ["1", "x", "\0", "9" * 40, "\u202e", ""]
+
+
+@pytest.mark.parametrize("row_admin", admin.site._registry.values(), ids=lambda each: each.opts.label_lower)
+def test_actions_on_hand_made_keys_break_nothing(staff: Client, rows: Rows, row_admin: Any) -> None:
+    opts = row_admin.opts
+    address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+    actions = [*row_admin.get_actions(staff.get(address).wsgi_request), "delete_selected", "nothing"]
+    for action in actions:
+        for key in BAD_KEYS:
+            answer = staff.post(address, {"action": action, "_selected_action": [key]})
+            assert answer.status_code in (200, 302, 400, 403), (action, key)

@@ -31,6 +31,7 @@ def production(settings: Any) -> Any:
     """Settings that are safe but for the database, which a test may make so by `strict_database`."""
     settings.ENVIRONMENT, settings.PRODUCTION, settings.DEBUG = "production", True, False
     settings.SECRET_KEY, settings.ALLOWED_HOSTS = SECRET, ["chat.example.org"]
+    settings.SITE_URL = "https://chat.example.org"
     settings.SESSION_COOKIE_SECURE = settings.CSRF_COOKIE_SECURE = True
     return settings
 
@@ -207,3 +208,21 @@ def test_production_wants_https_to_the_provider_and_a_mail_server(production: An
     production.OIDC_ISSUER, production.OIDC_CLIENT_ID, production.OIDC_CLIENT_SECRET = "http://a.example", "a", "b"
     production.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
     assert ids(checks.check_installation()) == {"chatsite.E010", "chatsite.W011"}
+
+
+def test_a_site_without_an_address_of_its_own_is_warned_of(production: Any, strict_database: None) -> None:
+    production.SITE_URL = ""
+    assert ids(checks.check_installation()) == {"chatsite.W013"}
+    checks.refuse_unsafe_start()
+
+
+@pytest.mark.parametrize(
+    "address", ["chat.example.org", "http://chat.example.org", "https://", "https://chat.example.org/chat", "x"]
+)
+def test_what_is_no_address_of_a_site(production: Any, strict_database: None, address: str) -> None:
+    production.SITE_URL = address
+    assert ids(checks.check_installation()) == {"chatsite.E014"}
+    with pytest.raises(ImproperlyConfigured, match="SITE_URL"):
+        checks.refuse_unsafe_start()
+    production.PRODUCTION = False
+    assert bool(checks.address_problems()) == (address != "http://chat.example.org")

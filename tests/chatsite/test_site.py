@@ -83,3 +83,23 @@ def test_the_web_server(options: SiteOptions, server: str) -> None:
     assert arguments[:2] == ["-m", server]
     assert "--port=8001" in arguments
     assert arguments[-1] == "chatsite.asgi:application"
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "url"),
+    [
+        ("127.0.0.1", {}, "http://127.0.0.1:8000"),
+        ("::1", {}, "http://[::1]:8000"),
+        ("0.0.0.0", {}, None),  # people know it by another address
+        ("127.0.0.1", {"ALLOWED_HOSTS": "chat.example"}, None),  # as above, behind a proxy
+        ("127.0.0.1", {"SITE_URL": "https://chat.example"}, None),  # which the processes have from the environment
+    ],
+)
+def test_the_address_in_mails_is_where_it_listens(
+    options: SiteOptions, monkeypatch: pytest.MonkeyPatch, host: str, given: dict[str, str], url: str | None
+) -> None:
+    for name in ("SITE_URL", "ALLOWED_HOSTS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert site_module._environment(replace(options, host=host, port=8000)).get("SITE_URL") == url

@@ -65,7 +65,7 @@ def test_a_reason_that_is_none_is_refused_in_words(staff: Client, rows: Rows) ->
     page = staff.post(read_address(rows), {"reason": "why <b>"})
     html = page.content.decode()
     assert page.status_code == 400
-    assert "Say why in 10 to 500 characters" in html
+    assert "Say why in 500 characters or less, at least 10 of them letters or digits" in html
     assert "why &lt;b&gt;" in html
     assert SECRET not in html
     for reason in ("\0" * 20, "x" * 100_000, ""):

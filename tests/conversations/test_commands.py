@@ -11,6 +11,7 @@ from chatsite.ids import new_id
 from conversations import commands, services
 from conversations.commands import Hello, Send, message_id, place_of, request_id
 from conversations.models import Conversation, Message
+from inference.errors import UnknownModel
 from inference.models import Model
 from tests.conftest import Person
 from tests.conversations.callers import ended, msg
@@ -124,3 +125,15 @@ def test_ids_are_read_strictly() -> None:
             message_id(text)
     with pytest.raises(NotFound):
         request_id("x")
+
+
+async def test_a_model_that_was_disabled_is_refused_by_the_name_people_know(
+    person: Person, conversation: Conversation, model: Model
+) -> None:
+    about = {"name": "org/retired-7b", "title": "Retired", "enabled": False, "context_length": 4096}
+    prices = {"price_input": 1, "price_cached": 1, "price_output": 1}
+    await run_db(lambda: Model.objects.create(**about, **prices, tiers=list(model.tiers)))
+    with pytest.raises(UnknownModel, match="Retired is not available any more"):
+        await commands.send(
+            person.session_principal, conversation.id, Send(content="Hi", id="1", model="org/retired-7b")
+        )

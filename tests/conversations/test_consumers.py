@@ -217,6 +217,7 @@ async def test_s32_frames_with_foreign_ids_do_nothing(
             seen = await socket.until('"refused"')
             assert '"code": "not_found"' in seen
             assert "secret" not in seen
+    async with connected(conversation.id, person.user) as socket:
         await socket.hello(theirs, f"{theirs.request_id}.0.0")
         assert "secret" not in await socket.until('hx-target="#thread"')
 

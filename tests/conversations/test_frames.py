@@ -1,5 +1,7 @@
 """Fragments: what is written is escaped, and a reply's bytes are linear in its text."""
 
+import re
+from html import unescape
 from uuid import UUID
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from chatsite.errors import AppError, RateLimited
 from chatsite.ids import new_id
 from conversations import frames
-from conversations.articles import Article
+from conversations.articles import Article, Branch
 from conversations.follow import Queued, Token
 from inference.protocol import Cursor
 
@@ -94,9 +96,50 @@ def test_one_who_waits_may_give_up() -> None:
 
 
 def test_s36_the_end_of_a_reply_is_announced_as_text_once() -> None:
-    frame = frames.finished(article(text="**Hello** <b>", status="stopped", finish_reason="cancelled"))
+    [frame] = frames.finished("conv_1", article(text="**Hello** <b>", status="stopped", finish_reason="cancelled"))
     spoken = frame.split('hx-target="#announcer"')[1]
     assert spoken == ' hx-swap="innerHTML">Hello &lt;b&gt; Stopped</hx-partial>'
+
+
+def test_of_a_long_reply_only_the_beginning_is_announced() -> None:
+    for text in ("word " * 50_000, "&" * 50_000, "```python\n" + "x = [1]\n" * 2_000):
+        spoken = frames.spoken(article(text=text))
+        assert 1_000 < len(spoken) <= frames.SPOKEN_CHARS + 1
+        assert spoken.endswith("…")
+
+
+@pytest.mark.parametrize("text", ["&" * 60_000, "a" * 300_000, "```python\n" + "x = [1]\n" * 40_000])
+def test_no_frame_outgrows_what_a_server_takes(text: str) -> None:
+    turn = article(text=text)
+    branch = Branch([article(), *[article(role=role, text="<b>" * 8_000) for role in ("user", "assistant") * 10], turn])
+    ended = frames.finished("conv_1", turn)
+    shown = frames.thread("conv_1", branch)
+    for frame in [*ended, *shown, *frames.pack(frames.append("conv_1", branch.articles))]:
+        assert len(frame.encode()) <= 2 * frames.FRAME_BYTES
+    fetch = f'hx-get="/c/conv_1/turns/{turn.public_id}"'
+    assert fetch in ended[-1] or fetch in ended[-2]
+    assert not any(f'hx-target="#{turn.public_id}" hx-swap="outerHTML"><article' in frame for frame in ended)
+    assert [fetch in frame for frame in shown] == [False] * (len(shown) - 1) + [True]
+    assert "".join(shown).count("<article") == len(branch.articles)
+    assert shown[0].startswith('<hx-partial hx-target="#thread" hx-swap="innerHTML">')
+    assert all(frame.startswith('<hx-partial hx-target="#thread" hx-swap="beforeend">') for frame in shown[1:])
+
+
+def test_an_empty_thread_is_shown_as_such() -> None:
+    [shown] = frames.thread("conv_1", Branch([]))
+    assert "".join(shown.split()) == '<hx-partialhx-target="#thread"hx-swap="innerHTML"></hx-partial>'
+
+
+def test_a_long_delta_goes_out_in_pieces_with_a_cursor_each() -> None:
+    text = '"é' * 50_000
+    pieces = list(frames.deltas(UUID(int=7), Token(text, Cursor(REQUEST, 9, 100_007))))
+    ends = [int(found[1]) for piece in pieces if (found := re.search(r'data-cursor="[^"]*\.9\.(\d+)"', piece))]
+    assert ends[-1] == 100_007
+    assert len(ends) == len(pieces) == len(set(ends))
+    assert ends == sorted(ends)
+    assert max(len(piece.encode()) for piece in pieces) <= frames.FRAME_BYTES
+    shown = "".join(unescape(re.sub(r"<[^>]*>", "", piece)) for piece in pieces)
+    assert shown == text
 
 
 def test_s34_what_a_person_wrote_is_escaped() -> None:

@@ -1,5 +1,6 @@
 """What an open page is shown: what it lacks, a reply's life, and what other pages did."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,10 @@ from django.db import OperationalError
 
 from chatsite import notices
 from chatsite.ids import new_id, public_id
-from conversations import consumers, flow, follow, live, services
+from conversations import articles, consumers, flow, follow, frames, live, services
 from conversations.articles import NOT_STARTED
 from conversations.follow import Done, Queued, Retrying, Started, Token
+from conversations.markdown import render_markdown
 from conversations.models import Conversation, Message
 from inference.protocol import Cursor, Usage
 from tests.conftest import Person
@@ -129,6 +131,68 @@ async def test_a_page_that_is_too_slow_closes_4408(
         for number in range(40):
             script.events.put_nowait(Token("x" * 10_000, Cursor(reply.request_id, number, number)))
         assert await socket.closed() == 4408
+
+
+# Bounds
+
+
+async def test_a_long_conversation_comes_in_frames_that_a_server_takes(
+    conversation: Conversation, person: Person
+) -> None:
+    for number in range(20):
+        await in_database(add_turn, conversation, f"q{number}", "word " * 12_000)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        sent = 0
+        while "q19<" not in "".join(socket.frames):
+            sent = len(socket.frames)
+            await socket.until("</hx-partial>")
+            await socket.say("ack", frames=sent + 1)
+        assert sent > 1
+        assert max(len(frame.encode()) for frame in socket.frames) <= 2 * frames.FRAME_BYTES
+
+
+async def test_of_a_long_running_reply_a_page_is_shown_the_beginning_then_the_rest(
+    conversation: Conversation, person: Person
+) -> None:
+    text = "§" * 100_000
+    changes = {"status": "streaming", "finish_reason": "", "tokens": 20_000}
+    reply = await in_database(add_turn, conversation, "q", text, **changes)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        for number in range(1, 9):
+            seen = await socket.until("</hx-partial>")
+            assert len(seen) < frames.FRAME_BYTES
+            await socket.say("ack", frames=number)
+            if f'data-cursor="{reply.request_id}.20000.{len(text)}"' in seen:
+                break
+        assert number > 2
+        assert "".join(socket.frames).count("§") == len(text)
+
+
+async def test_nothing_is_rendered_on_the_event_loop(
+    conversation: Conversation, person: Person, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def render(text: str) -> str:
+        threads.append(threading.current_thread())
+        return render_markdown(text)
+
+    monkeypatch.setattr(articles, "render_markdown", render)
+    await in_database(add_turn, conversation, "q", "a")
+    reply = await in_database(add_turn, conversation, "q", "", status="streaming", finish_reason="")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello()
+        await socket.until("<p>a</p>")
+        await in_database(finish, reply, "the end")
+        script.events.put_nowait(done(reply))
+        await socket.until("<p>the end</p>")
+        await in_database(add_turn, conversation, "q", "one more")
+        await notices.announce(person.user.id, conversation.id)
+        await socket.until("<p>one more</p>")
+    assert len(threads) >= 3
+    assert threading.main_thread() not in threads
 
 
 # What other pages do

@@ -42,8 +42,13 @@ def test_the_record_says_who_what_and_why(rows: Rows, reader: Person) -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["", "   ", "too short", "\n\t \n" * 50, "x" * 501, "why\0 this is not text", "a        b       c"]
-)
+    "reason",
+    [
+        "", "   ", "too short", "\n\t \n" * 50, "x" * 501, "why\0 this is not text", "a        b       c",
+        "\u200b" * 20, "\u3164" * 20, "\u115f\u1160\uffa0" * 10, "." * 20, "- ! ? - ! ? - ! ?", "\u0301" * 20,
+        "\u202ewhy is this reversed", "why \u2066was this cut short",
+    ],
+)  # fmt: skip
 def test_without_a_reason_there_is_no_text(rows: Rows, reader: Person, reason: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         read_with_reason(reader.user, rows.conversation.id, reason)
@@ -51,7 +56,9 @@ def test_without_a_reason_there_is_no_text(rows: Rows, reader: Person, reason: s
     assert records(rows) == []
 
 
-@pytest.mark.parametrize("reason", ["x" * 10, "x" * 500, "<script>alert(1)</script>"])
+@pytest.mark.parametrize(
+    "reason", ["x" * 10, "x" * 500, "<script>alert(1)</script>", "\u6587\u5b57" * 5, "Ticket 4711 \u2764\ufe0f"]
+)
 def test_reasons_at_the_limits(rows: Rows, reader: Person, reason: str) -> None:
     assert read_with_reason(reader.user, rows.conversation.id, reason).record.reason == reason
 

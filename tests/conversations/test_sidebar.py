@@ -311,7 +311,15 @@ async def test_renaming_another_one_leaves_the_title_of_the_page(conversation: C
 
 @pytest.mark.parametrize(
     ("title", "why"),
-    [("", "at least one"), (" \n ", "at least one"), ("a\0b", "NUL"), ("x" * 201, "200 characters; this one has 201")],
+    [
+        ("", "at least one"),
+        (" \n ", "at least one"),
+        ("a\0b", "cannot be shown"),
+        ("\u202eabc", "cannot be shown"),
+        ("\u200b\u200b", "shows nothing"),
+        ("\u3164", "shows nothing"),
+        ("x" * 201, "200 characters; this one has 201"),
+    ],
 )
 async def test_a_title_that_cannot_be_is_refused(
     conversation: Conversation, person: Person, title: str, why: str

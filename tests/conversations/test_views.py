@@ -1,6 +1,7 @@
 """The page as it is served: to whom, with what, and nothing that could run."""
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +12,15 @@ from django.http import HttpResponse
 from django.test import AsyncClient
 
 from chatsite.accounts.models import User
-from chatsite.errors import RateLimited
 from chatsite.ids import public_id
-from conversations import pages, views
+from conversations import articles, pages
 from conversations.articles import PAGE_SIZE
-from conversations.models import Conversation, Message
+from conversations.markdown import render_markdown
+from conversations.models import Conversation
+from conversations.shares import create_share
 from inference.selectors import ModelInfo
 from tests.conftest import PASSWORD, Person
-from tests.conversations.pages import add_turn, in_database, make_conversation, make_model
+from tests.conversations.pages import add_turn, in_database, make_conversation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HTMX = {"HX-Request": "true"}
@@ -84,6 +86,32 @@ async def test_a_conversation_is_shown_with_its_messages(conversation: Conversat
     assert 'aria-current="page"' in html
 
 
+async def test_a_page_is_rendered_beside_the_event_loop(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def render(text: str) -> str:
+        threads.append(threading.current_thread())
+        return render_markdown(text)
+
+    monkeypatch.setattr(articles, "render_markdown", render)
+    reply = await in_database(add_turn, conversation, "q", "a")
+    await in_database(add_turn, conversation, "q", "a")
+    share = await in_database(create_share, person.session_principal, conversation.id)
+    shown = address(conversation)
+    for path in (
+        shown,
+        f"{shown}/earlier?cursor={public_id('msg', conversation.active_leaf_id)}",
+        f"{shown}/turns/{public_id('msg', reply.id)}",
+        f"/s/{share.token}",
+    ):
+        threads.clear()
+        assert (await page(person.user, path, **HTMX)).status_code == 200
+        assert threads
+        assert threading.main_thread() not in threads
+
+
 async def test_s1_a_running_reply_is_shown_with_where_it_stands(conversation: Conversation, person: Person) -> None:
     reply = await in_database(
         add_turn, conversation, "q", "So far", status="streaming", finish_reason="", tokens=2, token_ids=b"\0" * 8
@@ -135,86 +163,19 @@ async def test_s7_the_newest_page_is_shown_and_earlier_ones_later(conversation: 
     assert (await page(person.user, f"{address(conversation)}/earlier?cursor=msg_x")).status_code == 400
 
 
-# A new chat
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was sent, through a stand-in for the service."""
-    contents: list[str] = []
-
-    async def send(principal: Any, conversation_id: Any, content: str) -> None:
-        contents.append(content)
-        found = await Conversation.objects.aget(id=conversation_id)
-        await in_database(add_turn, found, content, "", status="pending", finish_reason="")
-
-    monkeypatch.setattr(views.services, "send", send)
-    make_model()
-    return contents
-
-
-async def test_a_new_chat_begins_with_its_first_message(person: Person, sent: list[str]) -> None:
-    client = await client_of(person.user)
-    answer = await client.post("/", {"content": "Hi <b>"}, headers=HTMX)
-    html = answer.content.decode()
-    assert sent == ["Hi <b>"]
-    assert re.fullmatch(r"/c/conv_[0-9a-f-]{36}", answer["HX-Push-Url"])
-    assert f'hx-ws:connect="/ws{answer["HX-Push-Url"]}/"' in html
-    assert 'hx-target="#conversations"' in html
-    assert "Hi &lt;b&gt;" in html
-
-
-async def test_without_scripts_it_is_an_ordinary_form(person: Person, sent: list[str]) -> None:
-    client = await client_of(person.user)
-    answer = await client.post("/", {"content": "Hi", "model": "tiny"})
-    assert answer.status_code == 302
-    assert (await client.get(answer["Location"])).status_code == 200
-
-
-async def test_another_site_cannot_begin_one(person: Person, sent: list[str]) -> None:
-    client = AsyncClient(enforce_csrf_checks=True)
-    await sync_to_async(client.force_login)(person.user)
-    answer = await client.post("/", {"content": "Hi"}, headers={"origin": "https://evil.example"})
-    assert answer.status_code == 403
-    assert sent == []
-
-
-@pytest.mark.parametrize(
-    ("form", "status"),
-    [
-        ({}, 400),
-        ({"content": " \n"}, 400),
-        ({"content": "a\0b"}, 400),
-        ({"content": "x" * 300_000}, 413),
-        ({"content": "Hi", "model": "nonsense"}, 400),
-        ({"content": "Hi", "model": "a\0b"}, 400),
-    ],
-    ids=["nothing", "blank", "NUL", "too long", "unknown model", "NUL in the model"],
-)
-async def test_what_cannot_be_sent_leaves_nothing_behind(
-    person: Person, sent: list[str], form: dict[str, str], status: int
-) -> None:
-    answer = await (await client_of(person.user)).post("/", form, headers=HTMX)
-    assert answer.status_code == status
-    assert 'class="detail"' in answer.content.decode()
-    assert sent == []
-    assert not await Conversation.objects.aexists()
-
-
-async def test_over_quota_says_when_to_try_again_and_leaves_nothing_behind(
-    person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(*args: Any, **kwargs: Any) -> None:
-        raise RateLimited("1,000 tokens a minute are used up.", retry_after=19.2)
-
-    await in_database(make_model)
-    monkeypatch.setattr(views.services, "send", refuse)
-    answer = await (await client_of(person.user)).post("/", {"content": "Hi"}, headers=HTMX)
-    assert answer.status_code == 429
-    assert answer["Retry-After"] == "20"
-    assert "Try again in 20 s." in answer.content.decode()
-    assert not await Conversation.objects.aexists()
-    assert not await Message.objects.aexists()
+async def test_a_turn_is_fetched_alone(conversation: Conversation, person: Person, stranger: Person) -> None:
+    reply = await in_database(add_turn, conversation, "q", "**bold**")
+    turn = f"{address(conversation)}/turns/{public_id('msg', reply.id)}"
+    html = (await page(person.user, turn, **HTMX)).content.decode()
+    assert html.strip().startswith(f'<article id="{public_id("msg", reply.id)}"')
+    assert "<strong>bold</strong>" in html
+    elsewhere = await in_database(make_conversation, person, "Another")
+    for user, path in (
+        (stranger.user, turn),
+        (person.user, f"{address(elsewhere)}/turns/{public_id('msg', reply.id)}"),
+        (person.user, f"{address(conversation)}/turns/x"),
+    ):
+        assert (await page(user, path, **HTMX)).status_code == 404
 
 
 # Models

@@ -122,3 +122,12 @@ def test_the_ledger_by_model_and_outcome(staff: Client, person: Person) -> None:
     html = staff.get(reverse("admin:quotas_ledgerentry_change", args=[rows.ledger.pk])).content.decode()
     assert f"req_{rows.request.id}" in html
     assert "Cost in USD" in html or "cost in USD" in html
+
+
+@pytest.mark.parametrize("value", ["x", "\0", "9" * 5000, "\u202e"])
+def test_a_hand_made_organization_is_refused_in_words(staff: Client, value: str) -> None:
+    address = reverse("admin:quotas_subscription_add")
+    page = staff.post(address, {"organization": value, "plan": str(Plan.objects.get(name="free").pk)})
+    assert page.status_code == 200
+    assert page.context["adminform"].form.errors["organization"]
+    assert staff.get(address, {"organization": value}).status_code == 200

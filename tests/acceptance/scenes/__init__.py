@@ -1,6 +1,7 @@
 """The scenes, in the order of the contact sheet."""
 
 from tests.acceptance.gallery import SCENES
+
 from tests.acceptance.scenes import frame, replies, thread  # isort: skip
 from tests.acceptance.scenes import accounts, admin  # isort: skip
 

@@ -118,7 +118,8 @@ async def key_created(visitor: Visitor) -> None:
     await form.get_by_role("textbox").fill("Nightly report")
     await form.get_by_role("button", name="Create key").click()
     await expect(visitor.page.get_by_role("heading", name="Your new key")).to_be_visible()
-    await visitor.page.get_by_label("Key", exact=True).evaluate("(box) => { box.value = `sk-${'0123456789'.repeat(4)}abc`; }")
+    shown = visitor.page.get_by_label("Key", exact=True)
+    await shown.evaluate("(box) => { box.value = `sk-${'0123456789'.repeat(4)}abc`; }")
 
 
 @scene()

@@ -134,7 +134,7 @@ async def over_quota(visitor: Visitor) -> None:
         visitor.site.start_reply("Finn", "A long one", model=LARGE_MODEL, max_tokens=8000)
     visitor.site.start_reply("Finn", "A long one", max_tokens=3900)
     await visitor.send(QUESTION)
-    await expect(visitor.page.get_by_role("alert").first).to_contain_text("tokens a minute")
+    await expect(visitor.page.get_by_role("alert").first).to_contain_text("Try again in")
 
 
 async def follows_up(visitor: Visitor) -> None:

@@ -2,16 +2,17 @@
 
 QUESTION = "How do tides work? Answer in a few sentences."
 ANSWER = """\
-The Moon pulls on the near side of the Earth a little more than on the far side. That difference stretches the oceans into \
-two bulges, one facing the Moon and one facing away from it.
+The Moon pulls on the near side of the Earth a little more than on the far side. That difference stretches the oceans \
+into two bulges, one facing the Moon and one facing away from it.
 
-As the Earth turns, each coast passes through both bulges in a day, which gives **two high tides** about 12 hours and 25 \
-minutes apart. The Sun does the same at less than half the strength:
+As the Earth turns, each coast passes through both bulges in a day, which gives **two high tides** about 12 hours and \
+25 minutes apart. The Sun does the same at less than half the strength:
 
 - At new and full moon the two add up: a *spring tide*.
 - At the quarters they partly cancel: a *neap tide*.
 
-How high the water climbs depends on the coast. The Bay of Fundy funnels it to 16 m, while the Mediterranean hardly moves.
+How high the water climbs depends on the coast. The Bay of Fundy funnels it to 16 m, while the Mediterranean \
+hardly moves.
 """
 CODE_QUESTION = "Write a small rate limiter in Python, with an example."
 CODE = """\
