@@ -20,6 +20,7 @@ from benchmarks.house import MODEL, ROOT, House, house
 
 PROMPT = "Tell me about rivers."
 PROMPT_IDS = list(range(1000, 1040))
+WHAT = ("engine", "chat", "completions")  # alone; behind the native API; behind the OpenAI-compatible one
 SCENARIOS = (
     # name, streams at once, requests, tokens each, tokens/s of each stream (0: full speed)
     ("one at a time", 1, 40, 20, 0),
@@ -46,27 +47,36 @@ def site_target(here: House, conversation: str, tokens: int) -> Target:
     return Target("127.0.0.1", here.site.port, path, body, b'"text":"', (b'"done"', b'"error"'), here.site.key)
 
 
-def measure(
-    here: House, streams: int, requests: int, tokens: int, *, direct: bool, spread: float = 0.0
-) -> dict[str, Any]:
+def completions_target(here: House, tokens: int) -> Target:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "stream": True, "max_tokens": tokens}
+    path = "/v1/chat/completions"
+    return Target("127.0.0.1", here.site.port, path, body, b'"content":"', (b"[DONE]", b'"error"'), here.site.key)
+
+
+def targets_of(here: House, what: str, requests: int, tokens: int) -> list[Target]:
+    if what == "engine":
+        return [engine_target(here, tokens)] * requests
+    if what == "completions":
+        return [completions_target(here, tokens)] * requests
+    ids = [here.site.conversation() for _ in range(requests)]
+    return [site_target(here, conversation, tokens) for conversation in ids]
+
+
+def measure(here: House, streams: int, requests: int, tokens: int, *, what: str, spread: float = 0.0) -> dict[str, Any]:
     """`spread`: seconds between the beginnings of the first streams; later ones begin as earlier ones end."""
-    if direct:
-        targets = [engine_target(here, tokens)] * requests
-    else:
-        ids = [here.site.conversation() for _ in range(requests)]
-        targets = [site_target(here, conversation, tokens) for conversation in ids]
+    targets = targets_of(here, what, requests, tokens)
     before = here.cpu()
     load = asyncio.run(run(targets, streams, spread))
     time.sleep(1.5)  # what is saved and released after the last token counts too
     after = here.cpu()
-    return figures(load, {name: after[name] - before[name] for name in after}, direct)
+    return figures(load, {name: after[name] - before[name] for name in after}, what)
 
 
-def figures(load: Load, cpu: dict[str, float], direct: bool) -> dict[str, Any]:
+def figures(load: Load, cpu: dict[str, float], what: str) -> dict[str, Any]:
     events = sum(stream.events for stream in load.streams)
     gaps = [stream.gap for stream in load.streams]
     result: dict[str, Any] = {
-        "what": "engine" if direct else "platform",
+        "what": what,
         "statuses": load.statuses,
         "tokens": load.tokens,
         "wall_s": round(load.wall, 3),
@@ -77,7 +87,7 @@ def figures(load: Load, cpu: dict[str, float], direct: bool) -> dict[str, Any]:
         "gap_ms_p50": round(quantile(gaps, 0.5) * 1000, 1),
         "gap_ms_max": round(max(gaps) * 1000, 1),
     }
-    if not direct:
+    if what != "engine":
         total = sum(cpu.values())
         result |= {f"{name}_cpu_s": round(seconds, 3) for name, seconds in cpu.items()}
         result["cpu_us_per_token"] = round(total / max(1, load.tokens) * 1e6, 1)
@@ -100,9 +110,9 @@ def main() -> None:
                 continue
             here.set_engine(tokens_per_second=rate)
             for pair in range(args.pairs):
-                for direct in (True, False):
+                for what in WHAT:
                     spread = tokens / rate / streams if rate else 0.0  # as users come, not all at once
-                    result = measure(here, streams, requests, tokens, direct=direct, spread=spread)
+                    result = measure(here, streams, requests, tokens, what=what, spread=spread)
                     runs.append({"scenario": name, "pair": pair, **result})
                     print(json.dumps(runs[-1]), flush=True)
     report = {"machine": machine(), "commit": commit(), "server": args.server, "at": now(), "runs": runs}
@@ -115,8 +125,8 @@ def main() -> None:
 
 def warm_up(here: House) -> None:
     """Tokenizers are loaded, connections open, prompts seen."""
-    measure(here, 8, 16, 20, direct=False)
-    measure(here, 8, 16, 20, direct=True)
+    for what in WHAT:
+        measure(here, 8, 16, 20, what=what)
 
 
 def table(report: dict[str, Any]) -> str:
@@ -132,17 +142,18 @@ def table(report: dict[str, Any]) -> str:
         " largest gap (ms) | largest gap of the engine alone (ms) |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name in dict.fromkeys(each["scenario"] for each in report["runs"]):
+    names = dict.fromkeys(each["scenario"] for each in report["runs"])
+    for name, kind in [(name, kind) for name in names for kind in WHAT[1:]]:
         ours, alone = (
             [each for each in report["runs"] if (each["scenario"], each["what"]) == (name, what)]
-            for what in ("platform", "engine")
+            for what in (kind, "engine")
         )
         added = [
             (us["ttft_ms_p50"] - them["ttft_ms_p50"], us["ttft_ms_p95"] - them["ttft_ms_p95"])
             for us, them in zip(ours, alone, strict=True)
         ]
         lines.append(
-            f"| {name} | {median(ours, 'cpu_us_per_token')} | {median(ours, 'cpu_ms_per_request')} |"
+            f"| {kind}, {name} | {median(ours, 'cpu_us_per_token')} | {median(ours, 'cpu_ms_per_request')} |"
             f" {median(ours, 'tokens_per_event')} |"
             f" {quantile([a for a, _ in added], 0.5):.1f}, {quantile([b for _, b in added], 0.5):.1f} |"
             f" {median(ours, 'gap_ms_max')} | {median(alone, 'gap_ms_max')} |"

@@ -13,6 +13,12 @@ from chatsite.daphne_limits import adapt_daphne  # noqa: E402
 from chatsite.raw import RawRouter  # noqa: E402
 from conversations.routing import websocket_application  # noqa: E402
 from conversations.streams import ROUTES  # noqa: E402
+from inference.completions.routes import ROUTES as COMPLETION_ROUTES  # noqa: E402
 
 adapt_daphne()
-application = ProtocolTypeRouter({"http": RawRouter(ROUTES, django_application), "websocket": websocket_application})
+application = ProtocolTypeRouter(
+    {
+        "http": RawRouter([*COMPLETION_ROUTES, *ROUTES], django_application),
+        "websocket": websocket_application,
+    }
+)

@@ -95,6 +95,39 @@ def problem(error: errors.AppError, request_id: str) -> ErrorAnswer:
     return ErrorAnswer(error.status, headers, json.dumps(fields).encode())
 
 
+# What the OpenAI API calls the same, where it has a name for it.
+_OPENAI_CODES = {
+    "not_authenticated": "invalid_api_key",
+    "unknown_model": "model_not_found",
+    "context_too_long": "context_length_exceeded",
+    "rate_limited": "rate_limit_exceeded",
+    "high_demand": "rate_limit_exceeded",
+    "budget_exhausted": "insufficient_quota",
+    "internal_error": "server_error",
+}
+_OPENAI_STATUSES = {"unknown_model": 404}
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def openai_error(error: errors.AppError) -> dict[str, Any]:
+    """The body that clients of the OpenAI API expect: `error` with message, type, param and code, all four."""
+    server = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = "server_error" if server else _OPENAI_TYPES.get(error.status, "invalid_request_error")
+    code = _OPENAI_CODES.get(error.code, error.code)
+    if code == "insufficient_quota":
+        kind = "insufficient_quota"
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
+
+
+def openai_answer(error: errors.AppError) -> ErrorAnswer:
+    """The same error, as the OpenAI API would put it."""
+    status = _OPENAI_STATUSES.get(error.code, error.status)
+    headers = {"Content-Type": "application/json", **error_headers(error)}
+    if error.retry_after is not None:  # the official clients look at this one first
+        headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))
+    return ErrorAnswer(status, headers, json.dumps(openai_error(error)).encode())
+
+
 def error_headers(error: errors.AppError) -> dict[str, str]:
     """Retry-After in whole seconds, rounded up; `x-should-retry`; and what the error itself carries."""
     headers = dict(error.headers)

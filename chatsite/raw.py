@@ -60,6 +60,27 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     """Base of what routes read with `RawRequest.json`: an unknown field is an error, not a typo passed over."""
 
 
+class Disconnect(asyncio.Event):
+    """Set when the caller has gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._callbacks: list[Callable[[], None]] = []
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Calls it as soon as the caller has gone; at once, when that is so already."""
+        if self.is_set():
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def set(self) -> None:
+        super().set()
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
 @dataclass(frozen=True, slots=True)
 class RawRequest:
     """A request that may be served: its caller is known, its body is here."""
@@ -71,7 +92,7 @@ class RawRequest:
     query: Mapping[str, str]
     request_id: str
     body: bytes
-    disconnected: asyncio.Event = field(default_factory=asyncio.Event)  # set when the caller has gone
+    disconnected: Disconnect = field(default_factory=Disconnect)
 
     def json(self, kind: type[T]) -> T:
         """The body as `kind` (a `Body`, or what msgspec decodes). Raises InvalidInput, with the field as `param`."""
@@ -123,6 +144,7 @@ class Route:
     pattern: re.Pattern[str]
     handler: Handler
     csrf: bool = True
+    openai: bool = False  # errors in that API's form, not as problems
 
     @cached_property
     def name(self) -> str:
@@ -182,7 +204,7 @@ class _Exchange:
         self.send = send
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.request_id = logs.accept_request_id(self.headers.get("x-request-id"))
-        self.disconnected = asyncio.Event()
+        self.disconnected = Disconnect()
         self.gone: asyncio.Task[None] | None = None  # awaits the disconnect
         self.status = CLIENT_GONE
         self.sent_at = 0.0
@@ -269,8 +291,12 @@ class _Exchange:
 
     async def _send_answer(self, answer: Answer | AppError) -> None:
         if isinstance(answer, AppError):
-            problem = error_responses.problem(answer, self.request_id)
-            await self._send_whole(problem.status, problem.headers, problem.body)
+            refusal = (
+                error_responses.openai_answer(answer)
+                if self.route.openai
+                else error_responses.problem(answer, self.request_id)
+            )
+            await self._send_whole(refusal.status, refusal.headers, refusal.body)
         elif isinstance(answer, JsonAnswer):
             headers = {"Content-Type": "application/json", **answer.headers}
             await self._send_whole(answer.status, headers, _encoder.encode(answer.payload))
@@ -315,8 +341,13 @@ class _Exchange:
                 async for chunk in chunks:
                     await self._send_chunk(chunk)
         except Exception as error:  # the edge again: the headers are out, so the error is the stream's last event
-            event = error_responses.error_event(answer.headers.get("X-Message-Id"), error_responses.convert(error))
-            await self._send_chunk(sse_event(event))
+            converted = error_responses.convert(error)
+            if self.route.openai:
+                await self._send_chunk(sse_event(error_responses.openai_error(converted)))
+            else:
+                await self._send_chunk(
+                    sse_event(error_responses.error_event(answer.headers.get("X-Message-Id"), converted))
+                )
 
     async def _send_chunk(self, chunk: bytes) -> None:
         self.sent_at = time.monotonic()

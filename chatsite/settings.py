@@ -223,6 +223,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Chat API",
     "DESCRIPTION": "Conversations, streamed messages, models.",
     "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
@@ -265,8 +266,15 @@ FIRST_TOKEN_TIMEOUT_SECONDS = env.float("FIRST_TOKEN_TIMEOUT_SECONDS", 60.0)
 IDLE_TOKEN_TIMEOUT_SECONDS = env.float("IDLE_TOKEN_TIMEOUT_SECONDS", 20.0)
 STOP_WAIT_SECONDS = 2.0
 CANCEL_ON_DISCONNECT = False  # native routes: a closed connection does not end a reply
+COMPLETIONS_OUTLIVE_CALLERS = False  # OpenAI-compatible routes: a closed connection cancels the call
 # What happens to a request's owner, by kind, in the same transaction (inference.owners)
-REQUEST_OWNERS = {"message": "conversations.replies.MessageOwner"}
+REQUEST_OWNERS = {
+    "message": "conversations.replies.MessageOwner",
+    "completion": "inference.completions.owner.CompletionOwner",
+}
+COMPLETION_TOKENS = env.int(
+    "COMPLETION_TOKENS", 1024
+)  # longest answer of the OpenAI-compatible API, where none is asked
 REQUEST_OWNERS_IN_ADMIN = {"message": "conversations.admin_owner.MessagePages"}  # inference.admin_owners
 CURRENCY = env.str("CURRENCY", "USD")  # of the prices in models.toml
 

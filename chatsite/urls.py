@@ -5,9 +5,19 @@ from allauth.account.views import logout
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
+from chatsite.openapi import documented
 from chatsite.operations import health
+from conversations import streams
 from conversations.urls import api_urlpatterns
+from inference.completions import openapi as completions
+
+_raw = [documented(route, operation) for route, operation in [*completions.DESCRIBED, *streams.DESCRIBED]]
+_schema = SpectacularJSONAPIView.as_view(
+    patterns=[*api_urlpatterns, *_raw], custom_settings={"SCHEMA_PATH_PREFIX": "/v1"}
+)
+_reference = SpectacularSwaggerSplitView.as_view(url_name="openapi", template_name="conversations/api_reference.html")
 
 # The admin has no door of its own: sign-ins go through the same lockout, and sign-outs close the same pages.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
@@ -22,6 +32,8 @@ urlpatterns = [
     path("accounts/", include("allauth.urls")),
     path("account/", include("chatsite.accounts.urls")),
     *api_urlpatterns,
+    path("v1/openapi.json", _schema, name="openapi"),
+    path("docs/", _reference, name="api_reference"),
     path("", include("conversations.page_urls")),
 ]
 

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.utils.crypto import salted_hmac
 
 from chatsite import notices
 from chatsite.accounts.protocol import Principal
@@ -89,7 +88,9 @@ def _write(offer: Offer) -> OpenedRequest:
     """All rows, in one transaction."""
     prompt, organization_id = offer.fitted, offer.principal.organization_id
     sampling = Sampling(max_tokens=prompt.max_tokens, temperature=settings.CHAT_TEMPERATURE)
-    prepared = Prepared(offer.draft.model.name, prompt.token_ids, sampling, cache_salt(organization_id))
+    prepared = Prepared(
+        offer.draft.model.name, prompt.token_ids, sampling, inference_services.cache_salt(organization_id)
+    )
     try:
         with transaction.atomic():
             offer.write()
@@ -114,11 +115,6 @@ def _write(offer: Offer) -> OpenedRequest:
 def _request_id(offer: Offer) -> UUID:
     assert offer.reply.request_id is not None  # a reply that is to be made has one
     return offer.reply.request_id
-
-
-def cache_salt(organization_id: UUID) -> str:
-    """One tenant's cached prompts never answer another's: the engine keeps a cache for each salt."""
-    return salted_hmac("inference.prefix-cache", str(organization_id), algorithm="sha256").hexdigest()[:32]
 
 
 def _constraint(error: IntegrityError) -> str | None:

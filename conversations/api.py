@@ -16,8 +16,8 @@ from chatsite.accounts.idempotency import idempotent
 from chatsite.accounts.protocol import Principal
 from chatsite.errors import InvalidInput, NotFound, Unavailable
 from chatsite.ids import parse_id, public_id
+from chatsite.openapi import IDEMPOTENCY_KEY, ApiSchema
 from conversations import selectors, services
-from conversations.openapi import IDEMPOTENCY_KEY, ApiSchema
 from conversations.selectors import MAX_PAGE_SIZE, PAGE_SIZE
 from conversations.serializers import (
     ConversationChanges,

@@ -24,6 +24,8 @@ EMPTY_REPLY = ("empty_reply", "The model gave no answer. Try again.")
 class MessageOwner:
     """The kind `message` of settings.REQUEST_OWNERS."""
 
+    keeps_text = True
+
     @staticmethod
     def claimed(owner_id: UUID, request_id: UUID) -> None:
         move(Message.objects.filter(id=owner_id, request_id=request_id), MessageStatus.PENDING, MessageStatus.STREAMING)

@@ -118,34 +118,6 @@ class RequestSerializer(serializers.Serializer):
     decision = serializers.JSONField(allow_null=True)
 
 
-class ModelSerializer(serializers.Serializer):
-    id = serializers.CharField()
-    object = serializers.CharField()
-    created = serializers.IntegerField()
-    owned_by = serializers.CharField()
-    title = serializers.CharField()
-    context_length = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=["ready", "loading", "down"])
-
-
-class ModelList(serializers.Serializer):
-    object = serializers.CharField()
-    data = ModelSerializer(many=True)  # type: ignore[assignment]
-
-
-class ProblemSerializer(serializers.Serializer):
-    """An error, as `application/problem+json`. `code` is stable; `param` names the field that is wrong."""
-
-    type = serializers.CharField()
-    title = serializers.CharField()
-    status = serializers.IntegerField()
-    detail = serializers.CharField()
-    code = serializers.CharField()
-    request_id = serializers.CharField()
-    param = serializers.CharField(required=False)
-    retry_after = serializers.FloatField(required=False, help_text="Seconds")
-
-
 def message_data(message: Message) -> dict[str, Any]:
     """A message in the API's form. Its text is taken as it is: see `selectors.read_message` for running ones."""
     reply = message.role == Message.Role.ASSISTANT

@@ -17,6 +17,7 @@ from chatsite.accounts import idempotency
 from chatsite.accounts.protocol import Principal
 from chatsite.errors import AppError, InvalidInput, NotFound, Unavailable
 from chatsite.ids import parse_id, public_id
+from chatsite.openapi import IDEMPOTENCY_KEY, Operation
 from chatsite.raw import Answer, Body, EmptyAnswer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
 from conversations import selectors, services
 from conversations.acceptance import Accepted
@@ -24,9 +25,8 @@ from conversations.drafts import Branch, Remember
 from conversations.errors import WaitedTooLong
 from conversations.follow import at_end, follow_from, open_reply, read_patiently
 from conversations.models import Message, MessageStatus
-from conversations.openapi import IDEMPOTENCY_KEY, Operation
 from conversations.selectors import Reply
-from conversations.serializers import MessageSerializer, ModelList, NewMessage, NewReply, NewVersion, message_data
+from conversations.serializers import MessageSerializer, NewMessage, NewReply, NewVersion, message_data
 from conversations.sse import sse_events
 from inference import selectors as inference_selectors
 from inference import services as inference_services
@@ -161,25 +161,6 @@ async def stop_message(request: RawRequest) -> Answer:
         if key is not None:
             await idempotency.abandon(request.principal, route, key)
     return JsonAnswer(200 if stopped.settled else 202, message_data(stopped.message))
-
-
-@limited
-async def list_models(request: RawRequest) -> Answer:
-    """The models that the caller's plan allows, in the order of the operator's choice; the first is the default."""
-    plan = await quota_selectors.aplan_of(request.principal.organization_id)
-    models = [
-        {
-            "id": model.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "organization",
-            "title": model.title,
-            "context_length": model.context_length,
-            "state": model.state,
-        }
-        for model in await inference_selectors.models_for(plan.tier)
-    ]
-    return JsonAnswer(200, {"object": "list", "data": models})
 
 
 # Starting a reply, once
@@ -346,6 +327,5 @@ DESCRIBED: list[tuple[Route, Operation]] = [
             "regenerate_message", {200: MessageSerializer}, NewVersion, streams=True, parameters=[IDEMPOTENCY_KEY]
         ),
     ),
-    (_route("GET", "/v1/models", list_models), Operation("list_models", {200: ModelList})),
 ]
 ROUTES: list[Route] = [route for route, _ in DESCRIBED]

@@ -36,7 +36,7 @@ def main() -> None:
     with (ROOT / "var" / "bootstrap.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         install_python_packages(dev)
-        install_front_end()
+        install_front_end(dev)
     if dev:
         install_browser()
 
@@ -90,14 +90,16 @@ def install_with_uv(lock: Path) -> bool:
     return subprocess.run(sync, check=False, env=environment).returncode == 0
 
 
-def install_front_end() -> None:
-    lock = ROOT / "package-lock.json"
-    wanted = sha256(lock)
+def install_front_end(dev: bool) -> None:
+    """What only the tests need stays where it is when only the application is asked for."""
+    kind, _, _ = read_stamp(NODE_MODULES).partition(" ")
+    scope = "dev" if dev or kind == "dev" else "app"
+    wanted = f"{scope} {sha256(ROOT / 'package-lock.json')}"
     if read_stamp(NODE_MODULES) == wanted:
         return
     say("installing the front-end packages into node_modules")
     npm = [path] if (path := shutil.which("npm")) else npm_from_wheel()
-    run([*npm, "ci", "--no-progress", "--loglevel=error"])
+    run([*npm, "ci", "--no-progress", "--loglevel=error", *([] if scope == "dev" else ["--omit=dev"])])
     write_stamp(NODE_MODULES, wanted)
 
 

@@ -16,12 +16,13 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+import msgspec
 import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from chatsite.redis import Call, Script, async_client
-from inference.protocol import EndEvent, LogEvent, RetryingEvent, StartedEvent, TokensEvent
+from inference.protocol import EndEvent, LogEvent, Result, RetryingEvent, StartedEvent, TokensEvent
 from inference.redis import keys
 
 _FOLDER = Path(__file__).parent / "redis"
@@ -62,12 +63,25 @@ def entry_id(tokens: int, textual: int = 0) -> str:
     return f"{tokens}-{min(_TAIL + textual, _END - 1) if textual else 0}"
 
 
-def append_call(request_id: UUID, claim: UUID, entry: str, from_char: int, text: str, ids: Sequence[int]) -> Call:
-    return Call(APPEND, keys.log(request_id), (str(claim), entry, from_char, text, pack_ids(ids)))
+def append_call(
+    request_id: UUID,
+    claim: UUID,
+    entry: str,
+    from_char: int,
+    text: str,
+    ids: Sequence[int],
+    logprobs: bytes | None = None,
+) -> Call:
+    args = (str(claim), entry, from_char, text, pack_ids(ids))
+    return Call(APPEND, keys.log(request_id), args if logprobs is None else (*args, logprobs))
 
 
-def close_call(request_id: UUID, ttl_seconds: int) -> Call:
-    return Call(CLOSE_LOG, keys.log(request_id), (ttl_seconds,))
+def close_call(request_id: UUID, ttl_seconds: int, result: Result) -> Call:
+    return Call(CLOSE_LOG, keys.log(request_id), (ttl_seconds, _encode_result(result)))
+
+
+_encode_result = msgspec.json.Encoder().encode
+_decode_result = msgspec.json.Decoder(Result).decode
 
 
 # Reading once
@@ -102,6 +116,11 @@ async def read_log(client: Redis, request_id: UUID) -> LogContents | None:
     if contents is not None:
         contents.text = "".join(texts)
     return contents
+
+
+async def has_log(request_id: UUID) -> bool:
+    """Whether the log is still there, or not yet: a request that waits has none, but it has its prompt."""
+    return bool(await async_client().exists(keys.out(request_id), keys.prompt(request_id)))
 
 
 # Following
@@ -246,11 +265,12 @@ async def tail(request_id: UUID, after: str = START) -> AsyncIterator[LogEvent |
 
 def _event(entry: str, fields: dict[bytes, bytes]) -> LogEvent:
     if b"t" in fields:
-        return TokensEvent(entry, int(entry.partition("-")[0]), int(fields[b"c"]), fields[b"t"].decode())
+        tokens = int(entry.partition("-")[0])
+        return TokensEvent(entry, tokens, int(fields[b"c"]), fields[b"t"].decode(), fields.get(b"l"))
     if b"a" in fields:
         attempt = int(fields[b"a"])
         return StartedEvent(entry) if attempt == 1 else RetryingEvent(entry, attempt)
-    return EndEvent(entry)
+    return EndEvent(entry, _decode_result(fields[b"r"]) if b"r" in fields else None)
 
 
 def _order(entry: str) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from chatsite.database import run_db
 from chatsite.redis import Call, async_client, run_pipeline
 from inference.events import LogContents, close_call, read_log
 from inference.models import Request, RequestStatus
+from inference.protocol import Result
 from inference.redis.scheduler import Scheduler
 from inference.settlement import Ending, settle_open
 from quotas.services import settle_call
@@ -25,15 +26,29 @@ log = structlog.get_logger(__name__)
 
 def release_calls(request: Request) -> list[Call]:
     """Everything that Redis must hear about a terminal request."""
-    used = request.prompt_tokens + request.output_tokens if request.output_tokens else 0
+    used = request.billed_prompt + request.output_tokens if request.output_tokens else 0
     # A page of its user that shows something else tells that the reply is there.
     told = [notices.announce_call(request.user_id, request.owner_id)] if request.owner_kind == "message" else []
     return [
-        close_call(request.id, settings.LOG_TTL_SECONDS),
+        close_call(request.id, settings.LOG_TTL_SECONDS, result_of(request)),
         Scheduler(async_client(), request.model_id).settle_call(request.id),
         settle_call(request.organization_id, request.id, used),
         *told,
     ]
+
+
+def result_of(request: Request) -> Result:
+    """How a terminal request ended."""
+    used = request.output_tokens > 0
+    return Result(
+        status=request.status,
+        finish_reason=request.finish_reason,
+        error_code=request.error_code,
+        error_message=request.error_message,
+        input=request.billed_prompt if used else 0,
+        cached=request.cached_tokens,
+        output=request.output_tokens,
+    )
 
 
 async def release(requests: Sequence[Request]) -> list[UUID]:

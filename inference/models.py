@@ -98,6 +98,7 @@ class Request(models.Model):
     sampling = models.JSONField()
     cache_salt = models.CharField(max_length=64)
     prompt_tokens = models.PositiveIntegerField()
+    bills_prompt = models.BooleanField(default=True)  # of several answers to one prompt, the first does
     base_tokens = models.PositiveIntegerField(default=0)  # of the owner's text before this request (continue)
     base_chars = models.PositiveIntegerField(default=0)
     attempt = models.PositiveSmallIntegerField(default=0)
@@ -127,6 +128,11 @@ class Request(models.Model):
 
     def __str__(self) -> str:
         return f"req_{self.id} {self.status}"
+
+    @property
+    def billed_prompt(self) -> int:
+        """Prompt tokens that count against quotas and bills, once there is an answer."""
+        return self.prompt_tokens if self.bills_prompt else 0
 
 
 class Partial(models.Model):

@@ -13,6 +13,8 @@ from inference.protocol import Outcome, PromptSource
 class Owner(Protocol):
     """Synchronous, inside the transaction that changes the request. The owner's row may be gone: then do nothing."""
 
+    keeps_text: bool  # False: the text is in the token log only, and nothing of it reaches PostgreSQL
+
     @staticmethod
     def claimed(owner_id: UUID, request_id: UUID) -> None:
         """A runner has begun (the first attempt)."""

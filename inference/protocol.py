@@ -5,6 +5,8 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 
 class Role(StrEnum):
     """Who speaks in a turn."""
@@ -48,7 +50,14 @@ class Sampling:
     top_p: float | None = None
     seed: int | None = None
     min_tokens: int = 0
+    stop: tuple[str, ...] = ()  # matched by the runner; the engine never sees them
+    logprobs: int | None = None  # of the chosen token and of so many likelier ones
     extra: dict[str, Any] = field(default_factory=dict)  # passed to the engine as it is
+
+    @property
+    def guided(self) -> bool:
+        """Whether a grammar holds the engine: it begins anew with each call, so a reply cannot be taken up midway."""
+        return "response_format" in self.extra
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,18 @@ class Cursor:
             return None
 
 
+class Result(msgspec.Struct, frozen=True):
+    """How a request ended: what a caller who kept no row is told."""
+
+    status: str  # a terminal RequestStatus
+    finish_reason: str
+    error_code: str
+    error_message: str
+    input: int
+    cached: int
+    output: int
+
+
 @dataclass(frozen=True)
 class StartedEvent:
     """The first attempt was claimed by a runner."""
@@ -111,6 +132,7 @@ class TokensEvent:
     tokens: int  # emitted once this entry is read
     from_char: int
     text: str
+    logprobs: bytes | None = None  # JSON, one entry for each token
 
 
 @dataclass(frozen=True)
@@ -123,9 +145,10 @@ class RetryingEvent:
 
 @dataclass(frozen=True)
 class EndEvent:
-    """The request is terminal, and PostgreSQL has it."""
+    """The request is terminal, and PostgreSQL has it. `result`: how it ended, where the log tells."""
 
     entry: str
+    result: "Result | None" = None
 
 
 LogEvent = StartedEvent | TokensEvent | RetryingEvent | EndEvent

@@ -67,6 +67,20 @@ def require_model(name: str | None, tier: str) -> Model:
     return default
 
 
+async def aget_model(name: str) -> Model:
+    """`get_model`, for async code: a thread is used only when the model is not known."""
+    known = known_models.get(name)
+    return known if known is not None else await run_db(get_model, name)
+
+
+async def arequire_model(name: str, tier: str) -> Model:
+    """`require_model`, for async code: a thread is used only when the model is not known."""
+    known = known_models.get(name)
+    if known is not None and tier in known.tiers:
+        return known
+    return await run_db(require_model, name, tier)
+
+
 async def models_for(tier: str | None) -> list[ModelInfo]:
     """Enabled models that the tier may use (all without a tier), in the order of models.toml."""
     return [

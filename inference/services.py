@@ -9,6 +9,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from redis.exceptions import RedisError
 
 from chatsite.accounts.protocol import Principal
@@ -58,6 +59,7 @@ def open_request(
     owner_id: UUID,
     base_tokens: int = 0,
     base_chars: int = 0,
+    bills_prompt: bool = True,
 ) -> OpenedRequest:
     """Writes the row, inside the caller's transaction; `submit` the result after its commit."""
     lane = LANES[tier]
@@ -77,11 +79,23 @@ def open_request(
         prompt_tokens=len(prepared.token_ids),
         base_tokens=base_tokens,
         base_chars=base_chars,
+        bills_prompt=bills_prompt,
         created_at=now,
         deadline=deadline,
     )
     tenant = principal.organization_id
     return OpenedRequest(request_id, prepared.model, lane, tenant, int(deadline.timestamp() * 1000), prepared)
+
+
+def cache_salt(organization_id: UUID) -> str:
+    """One tenant's cached prompts never answer another's: the engine keeps a cache for each salt."""
+    return salted_hmac("inference.prefix-cache", str(organization_id), algorithm="sha256").hexdigest()[:32]
+
+
+async def submit_all(opened: Sequence[OpenedRequest]) -> None:
+    """`submit` for each."""
+    for one in opened:
+        await submit(one)
 
 
 async def submit(opened: OpenedRequest) -> None:

@@ -90,7 +90,7 @@ def join_text(rows: Iterable[Partial], base_tokens: int, base_chars: int, logged
 
 
 def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> Usage | None:
-    usage = Usage(request.prompt_tokens, min(cached, request.prompt_tokens), len(produced.token_ids))
+    usage = Usage(request.billed_prompt, min(cached, request.billed_prompt), len(produced.token_ids))
     if not produced.token_ids:  # the user got nothing, so nothing is billed; the ledger has its row all the same
         usage = Usage(0, 0, 0)
     moved = move(
@@ -139,5 +139,7 @@ def _noted(request: Request, ending: Ending, usage: Usage | None) -> bool:
     """Only after the commit: until then the row is as it was, and settling may be tried again."""
     if usage is None:
         return False
-    request.status, request.output_tokens = ending.status, usage.output
+    request.status, request.finish_reason = ending.status, ending.finish_reason
+    request.error_code, request.error_message = ending.error_code, ending.error_message[:500]
+    request.cached_tokens, request.output_tokens = usage.cached, usage.output
     return True

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from chatsite.errors import InvalidInput
 from inference.detokenizer import Detokenizer
 from inference.errors import ControlToken, EngineUnavailable, ModelLoading
 from inference.models import Model
@@ -39,6 +40,28 @@ async def count(model: Model, texts: Sequence[str]) -> list[int]:
     return [len(ids) for ids in await asyncio.to_thread(tokenizer.encode_texts, texts)]
 
 
+async def encode_text(model: Model, text: str) -> list[int]:
+    """A bare text's ids, in which no spelling of a control token becomes one. Raises as `encode`."""
+    if not model.path:
+        return await _encode_text_by_engine(model, text)
+    tokenizer = await load_tokenizer(model)
+    if len(text) <= SMALL_CHARACTERS:
+        return tokenizer.encode_texts([text])[0]
+    return (await asyncio.to_thread(tokenizer.encode_texts, [text]))[0]
+
+
+async def check_ids(model: Model, ids: list[int]) -> list[int]:
+    """The same ids. Raises InvalidInput for one that the model does not have."""
+    if model.path and max(ids) >= (size := (await load_tokenizer(model)).vocab_size):
+        raise InvalidInput(f"The token ids of this model are 0 to {size - 1}.", param="prompt")
+    return ids
+
+
+async def decode_ids(model: Model, ids: Sequence[int]) -> str:
+    """The text of a prompt; empty for a model without a tokenizer."""
+    return (await load_tokenizer(model)).decode(ids) if model.path else ""
+
+
 async def decoder(model: Model, emitted_ids: Sequence[int]) -> Detokenizer | None:
     """A decoder that stands behind `emitted_ids`; None when the engine's text is taken as it comes."""
     return (await load_tokenizer(model)).decoder(emitted_ids) if model.path else None
@@ -69,10 +92,23 @@ async def load_tokenizer(model: Model) -> ChatTokenizer:
     return _tokenizers[key]
 
 
+async def _encode_text_by_engine(model: Model, text: str) -> list[int]:
+    _refuse_control(text)
+    engine, name = await any_engine(model)
+    try:
+        return await engine.tokenize_text(name, text)
+    except EngineError as error:
+        raise EngineUnavailable(retry_after=5) from error
+
+
+def _refuse_control(text: str) -> None:
+    if contains_control_spelling(clean_text(text)):
+        raise ControlToken
+
+
 async def _encode_by_engine(model: Model, turns: Sequence[Turn]) -> list[int]:
     for turn in turns:
-        if contains_control_spelling(clean_text(turn.content)):
-            raise ControlToken
+        _refuse_control(turn.content)
     engine, name = await any_engine(model)
     try:
         return await engine.tokenize(name, [{"role": turn.role, "content": turn.content} for turn in turns])

@@ -30,6 +30,7 @@ from inference.vllm_wire import (
     EventReader,
     Models,
     ServedModel,
+    TokenLogprob,
     Tokens,
     parse_stats,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "EngineStream",
     "EngineUnavailable",
     "ServedModel",
+    "TokenLogprob",
     "new_session",
 ]
 
@@ -101,6 +103,11 @@ class Engine:
     async def tokenize(self, model: str, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """The prompt's ids by the engine's own template. A control token spelled in a message is taken for one."""
         body = msgspec.json.encode({"model": model, "messages": messages, "add_generation_prompt": True})
+        return _decoded(await self._call("POST", "/tokenize", body), Tokens).tokens
+
+    async def tokenize_text(self, model: str, text: str) -> list[int]:
+        """A bare text's ids, nothing added. A control token spelled in it is taken for one."""
+        body = msgspec.json.encode({"model": model, "prompt": text, "add_special_tokens": False})
         return _decoded(await self._call("POST", "/tokenize", body), Tokens).tokens
 
     async def stats(self) -> EngineStats:

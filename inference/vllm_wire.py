@@ -40,10 +40,27 @@ class UsageInfo(msgspec.Struct, gc=False):
     prompt_tokens_details: PromptDetails | None = None
 
 
+class ChoiceLogprobs(msgspec.Struct, gc=False):
+    """Of a completion: a list per kind, an entry per token."""
+
+    tokens: list[str] = []
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float | None] | None] | None = None
+
+
+class TokenLogprob(msgspec.Struct, gc=False):
+    """How likely a token was, and which were likelier or next (`top`, by text)."""
+
+    token: str
+    logprob: float | None
+    top: dict[str, float | None] = {}
+
+
 class Choice(msgspec.Struct, gc=False):
     text: str = ""
     token_ids: list[_Id] | None = None
     finish_reason: str | None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class EngineFault(msgspec.Struct, gc=False):
@@ -98,6 +115,7 @@ class EngineCall:
     seed: int | None = None
     min_tokens: int = 0
     cache_salt: str = ""
+    logprobs: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self) -> bytes:
@@ -108,6 +126,7 @@ class EngineCall:
             "seed": self.seed,
             "min_tokens": self.min_tokens or None,
             "cache_salt": self.cache_salt or None,
+            "logprobs": self.logprobs,
         }
         return msgspec.json.encode(
             {
@@ -137,6 +156,7 @@ class Delta:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
@@ -210,6 +230,8 @@ class EventReader:
             delta.token_ids += choice.token_ids
         if choice.text:
             delta.text += choice.text.replace("\0", "")
+        if choice.logprobs is not None:
+            delta.logprobs += _token_logprobs(choice.logprobs)
         if choice.finish_reason in _GIVEN_UP:
             raise EngineUnavailable("The engine gave the reply up.")
         self._finish_reason = choice.finish_reason or self._finish_reason
@@ -231,6 +253,14 @@ class EventReader:
         if self._finish_reason is None:
             raise EngineUnavailable("The engine ended the reply without a reason.")
         self.complete = True
+
+
+def _token_logprobs(found: ChoiceLogprobs) -> list[TokenLogprob]:
+    tops: Sequence[dict[str, float | None] | None] = found.top_logprobs or [None] * len(found.tokens)
+    return [
+        TokenLogprob(token, logprob, top or {})
+        for token, logprob, top in zip(found.tokens, found.token_logprobs, tops, strict=False)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from inference.runner.process import Runner
 
 log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
 PAUSE_PER_STREAM = 0.003  # seconds: a lone stream is passed on at once, 34 and more every 0.1 s
 
 
@@ -105,7 +107,8 @@ def _append_call(stream: Stream) -> Call:
     if not new_ids:
         stream.textual += 1
     entry = events.entry_id(stream.emitted, 0 if new_ids else stream.textual)
-    return events.append_call(stream.id, stream.claim, entry, from_char, stream.unlogged_text, new_ids)
+    logprobs = _encode(stream.logprobs[stream.logged_tokens :]) if stream.wants_logprobs else None
+    return events.append_call(stream.id, stream.claim, entry, from_char, stream.unlogged_text, new_ids, logprobs)
 
 
 class Persister:

@@ -20,13 +20,16 @@ from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline
 from inference import claims, events, prompt_store, tokenization
 from inference.detokenizer import Detokenizer
+from inference.errors import EngineUnavailable
 from inference.finishing import release, release_if_over, settle_unclaimed
 from inference.models import Request, RequestStatus
+from inference.owners import owner
 from inference.prompt_store import StoredPrompt
 from inference.redis.scheduler import Head
 from inference.replicas import Member, Pool
 from inference.settlement import CANCELLED, ENDINGS, Ending, Text, saved_text, settle_claimed
-from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream
+from inference.stopping import StopMatcher
+from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream, TokenLogprob
 
 if TYPE_CHECKING:
     from inference.runner.process import Runner
@@ -63,6 +66,10 @@ class Stream:
         self.saved_tokens = 0
         self.settling = False
         self.recovered = attempt == 1  # `ids` and `pieces` hold what earlier attempts emitted
+        self.keeps_text = True
+        self.logprobs: list[TokenLogprob | None] = []  # one for each of `ids`, where they are asked for
+        self.wants_logprobs = False
+        self.stopper: StopMatcher | None = None
         self.cached = 0
         self.first_token_at: datetime | None = None
         self.finish_reason = ""
@@ -77,7 +84,7 @@ class Stream:
     @property
     def has_unsaved(self) -> bool:
         """Whether PostgreSQL lacks tokens that it should have, should this process die."""
-        return self.request is not None and not self.settling and self.saved_tokens < len(self.ids)
+        return self.keeps_text and self.request is not None and not self.settling and self.saved_tokens < len(self.ids)
 
     @property
     def text(self) -> str:
@@ -136,13 +143,16 @@ class Stream:
             return
         if prompt is None:
             prompt = await prompt_store.restore(self._claimed)
-        prompt_ids = events.unpack_ids(prompt.token_ids)
         await self._recover()
-        await self._set_decoder(prompt_ids)
-        if len(self.ids) >= prompt.sampling.max_tokens:
+        await self._prepare(prompt)
+        if self.stopper is not None and self.stopper.matched:
+            self.finish_reason = "stop"
+        elif len(self.ids) >= prompt.sampling.max_tokens:
             self.finish_reason = "length"
         elif self.ids and self.ids[-1] in await tokenization.end_tokens(self.pool.model):
             self.finish_reason = "stop"  # the earlier attempt had finished, and was lost before it could settle
+        elif self.ids and prompt.sampling.guided:
+            raise EngineUnavailable("The engine was lost in the middle of a reply of a prescribed form. Try again.")
         else:
             await self._consume(self._deltas(prompt))
 
@@ -153,7 +163,7 @@ class Stream:
         try:
             if not await self._claim():
                 return
-            await self._set_decoder(events.unpack_ids(prompt.token_ids))
+            await self._prepare(prompt)
             delta = await first
         except BaseException:
             deltas.close()
@@ -165,18 +175,41 @@ class Stream:
         if delta is not None:
             self._take(delta)
             await self._consume(deltas)
+        else:
+            deltas.close()
 
     async def _consume(self, deltas: EngineStream) -> None:
         async with contextlib.aclosing(deltas):
+            if self.said_stop:  # with the first token already
+                return
             async for delta in deltas:
                 if self.interruption is not None:
                     return
                 self._take(delta)
+                if self.said_stop:
+                    return
 
-    async def _set_decoder(self, prompt_ids: list[int]) -> None:
-        """Stands behind the tokens that the owner's text has already: those of an earlier request end the prompt."""
+    @property
+    def said_stop(self) -> bool:
+        return self.stopper is not None and self.stopper.matched
+
+    async def _prepare(self, prompt: StoredPrompt) -> None:
+        """The decoder stands behind the tokens that the owner's text has: those of an earlier request end the prompt.
+
+        The matcher of stop strings has read the same text, of which it may hold back some that no log has.
+        """
+        sampling = prompt.sampling
+        self.wants_logprobs = sampling.logprobs is not None
+        self.logprobs = [None] * len(self.ids)
+        prompt_ids = events.unpack_ids(prompt.token_ids)
         before = prompt_ids[len(prompt_ids) - self.base_tokens :]
-        self._decoder = await tokenization.decoder(self.pool.model, before + self.ids)
+        if not sampling.stop:
+            self._decoder = await tokenization.decoder(self.pool.model, before + self.ids)
+            return
+        self.stopper = StopMatcher(sampling.stop)
+        self._decoder = await tokenization.decoder(self.pool.model, before)
+        text = self._decoder.feed(self.ids) if self._decoder else self.text
+        self._add_text(self.stopper.feed(text)[self.chars :])
 
     @property
     def _claimed(self) -> Request:
@@ -192,6 +225,7 @@ class Stream:
             return False
         request.model = self.pool.model
         self.base_tokens, self.base_chars = request.base_tokens, request.base_chars
+        self.keeps_text = owner(request.owner_kind).keeps_text
         self.request = request
         opening = events.open_call(self.id, self.claim, self.attempt, self.base_tokens, settings.PROMPT_TTL_SECONDS)
         [opened] = await run_pipeline(async_client(), [opening])
@@ -236,6 +270,7 @@ class Stream:
             seed=sampling.seed if sampling.seed is None or not done else (sampling.seed + done) % 2**31,
             min_tokens=max(0, sampling.min_tokens - done),
             cache_salt=prompt.cache_salt,
+            logprobs=sampling.logprobs,
             extra=sampling.extra,
         )
         return self.member.engine.stream(
@@ -251,12 +286,35 @@ class Stream:
             first = self.first_token_at is None
             if first:
                 self.first_token_at = timezone.now()
-            text = self._decoder.feed(delta.token_ids) if self._decoder else delta.text
-            self.ids += delta.token_ids
-            self._add_text(text)
+            if self.stopper is None:
+                self._add_text(self._decoder.feed(delta.token_ids) if self._decoder else delta.text)
+                self.ids += delta.token_ids
+            else:
+                self._take_until_stop(self.stopper, delta)
+            if self.wants_logprobs:
+                self._take_logprobs(delta)
             self.runner.flusher.mark(self, urgent=first)
-        if delta.finish_reason:
+        if delta.finish_reason and not self.said_stop:
             self.finish_reason = delta.finish_reason
+
+    def _take_until_stop(self, stopper: StopMatcher, delta: Delta) -> None:
+        """Token by token: those after the one that completes a stop string are not the caller's."""
+        if self._decoder is None:
+            self._add_text(stopper.feed(delta.text))
+            self.ids += delta.token_ids
+        else:
+            for token_id in delta.token_ids:
+                self._add_text(stopper.feed(self._decoder.feed([token_id])))
+                self.ids.append(token_id)
+                if stopper.matched:
+                    break
+        if stopper.matched:
+            self.finish_reason = "stop"
+
+    def _take_logprobs(self, delta: Delta) -> None:
+        """One for each token: an engine that sends too few leaves the rest unknown."""
+        missing = len(self.ids) - len(self.logprobs)
+        self.logprobs += [*delta.logprobs, *[None] * missing][:missing]
 
     def _add_text(self, text: str) -> None:
         if text:
@@ -270,8 +328,11 @@ class Stream:
     def _success(self) -> Ending:
         if self.finish_reason != "length" and self._decoder is not None:
             # After a cut (length, stop) a half character is left for Continue, which completes it.
-            self._add_text(self._decoder.flush())
-        if not self.base_chars and not self.text.strip():
+            rest = self._decoder.flush()
+            self._add_text(rest if self.stopper is None else self.stopper.feed(rest))
+        if self.stopper is not None:
+            self._add_text(self.stopper.flush())
+        if self.keeps_text and not self.base_chars and not self.text.strip():
             return Ending(RequestStatus.FAILED, "", "empty_reply", "The model gave an empty reply.")
         return Ending(RequestStatus.SUCCEEDED, "length" if self.finish_reason == "length" else "stop")
 

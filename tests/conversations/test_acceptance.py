@@ -3,9 +3,10 @@
 from uuid import uuid4
 
 from chatsite.ids import new_id
-from conversations.acceptance import Accepted, cache_salt
+from conversations.acceptance import Accepted
 from conversations.follow import Reader
 from inference.protocol import Cursor
+from inference.services import cache_salt
 from quotas.protocol import PlanLimits, Remaining
 
 REMAINING = Remaining(PlanLimits("demo", "paid", 1, 1), 0, 0)

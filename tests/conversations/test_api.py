@@ -247,7 +247,6 @@ async def test_a_wrong_method_is_a_problem(caller: Caller, conversation: Convers
         ("PUT", "/v1/conversations"),
         ("DELETE", f"/v1/conversations/{conv(conversation.id)}/messages"),
         ("GET", f"/v1/messages/{msg(new_id())}/stop"),
-        ("POST", "/v1/models"),
     ):
         answer = await caller.call(method, path)
         assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed"), path

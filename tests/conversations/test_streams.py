@@ -493,7 +493,7 @@ async def test_nobody_in_particular_is_refused(path: str) -> None:
 async def test_a_disabled_account_is_refused(person: Person, caller: Caller, path: str) -> None:
     person.user.is_active = False
     await run_db(person.user.save)
-    for method, address in (("POST", path), ("GET", "/v1/models"), ("GET", "/v1/conversations")):
+    for method, address in (("POST", path), ("GET", "/v1/conversations")):
         answer = await caller.call(method, address, {"content": "Hello"} if method == "POST" else None)
         assert (answer.status, answer.json()["code"]) == (401, "not_authenticated"), address
 

@@ -40,6 +40,18 @@ def error_event(status: int, message: str) -> bytes:
     return b"data: " + json.dumps(error_body(status, message, kind)).encode() + b"\n\n"
 
 
+def made_up_logprobs(ids: list[int], top: int) -> dict[str, Any]:
+    """Each token is named by its id, and is as likely as that."""
+    names = [f"<{token_id}>" for token_id in ids]
+    tops = [{f"{name}{place}": -0.1 * place for place in range(top)} for name in names]
+    return {
+        "text_offset": [0] * len(ids),
+        "token_logprobs": [-token_id / 1000 for token_id in ids],
+        "tokens": names,
+        "top_logprobs": tops if top else [None] * len(ids),
+    }
+
+
 class CompletionEvents:
     """The events of /v1/completions. What does not change from one to the next is encoded once."""
 
@@ -51,6 +63,7 @@ class CompletionEvents:
         self._usage = bool(options.get("include_usage"))
         self._continuous = self._usage and bool(options.get("continuous_usage_stats"))
         self._with_ids = bool(body.get("return_token_ids"))
+        self._logprobs: int | None = body.get("logprobs")
         self._prompt_ids = prompt_ids
         self._common = {"id": f"{self.prefix}-{name}", "object": self.kind, "created": created, "model": body["model"]}
         self._head = b"data: " + dumps(self._common)[:-1] + b',"choices":['
@@ -65,9 +78,10 @@ class CompletionEvents:
         prompt = dumps(self._prompt_ids) if self._first and self._with_ids else b"null"
         self._first = False
         return self._framed(
-            b'{"index":0,"text":%b,"logprobs":null,"finish_reason":%b,"stop_reason":null,"prompt_token_ids":%b,"token_ids":%b}'
+            b'{"index":0,"text":%b,"logprobs":%b,"finish_reason":%b,"stop_reason":null,"prompt_token_ids":%b,"token_ids":%b}'
             % (
                 encode_basestring(text).encode(),
+                b"null" if self._logprobs is None else dumps(made_up_logprobs(ids, self._logprobs)),
                 b'"%b"' % finish_reason.encode() if finish_reason else b"null",
                 prompt,
                 (b"[%b]" % b",".join(b"%d" % token_id for token_id in ids)) if self._with_ids else b"null",

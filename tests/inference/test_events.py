@@ -24,7 +24,9 @@ from inference.events import (
     tail,
     unpack_ids,
 )
-from inference.protocol import Cursor, EndEvent, LogEvent, RetryingEvent, StartedEvent, TokensEvent
+from inference.protocol import Cursor, EndEvent, LogEvent, Result, RetryingEvent, StartedEvent, TokensEvent
+
+RESULT = Result("succeeded", "stop", "", "", input=3, cached=1, output=2)
 
 
 async def one(call: events.Call) -> object:
@@ -104,8 +106,8 @@ async def test_every_watcher_sees_every_event_in_order(watched: int) -> None:
         )
     for request_id in ids:
         await one(open_call(request_id, new_id(), 2, 0, 60))
-        await one(close_call(request_id, 60))
-        await one(close_call(request_id, 60))  # idempotent
+        await one(close_call(request_id, 60, RESULT))
+        await one(close_call(request_id, 60, RESULT))  # idempotent
     for found in await asyncio.wait_for(asyncio.gather(*readers), 5):
         assert [type(event) for event in found] == [StartedEvent, *[TokensEvent] * 5, RetryingEvent, EndEvent]
         assert [event.tokens for event in found if isinstance(event, TokensEvent)] == [1, 2, 3, 4, 5]
@@ -118,7 +120,7 @@ async def test_s9_a_late_reader_gets_the_whole_log_and_one_behind_an_entry_the_r
     await run_pipeline(
         async_client(), [append_call(request_id, claim, entry_id(n), n - 1, "x", [n]) for n in range(1, count + 1)]
     )
-    await one(close_call(request_id, 60))
+    await one(close_call(request_id, 60, RESULT))
     assert len(await follow(request_id)) == count + 2
     assert len(await follow(request_id, f"{count - 5}-0")) == 6
 

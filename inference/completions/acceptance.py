@@ -1,0 +1,147 @@
+"""How a call is accepted: encode, reserve, write a request for each choice, queue. Refused, it leaves nothing."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
+from chatsite.ids import new_id
+from inference import selectors, services, tokenization
+from inference.completions.bodies import Call
+from inference.errors import ContextTooLong
+from inference.models import Model
+from inference.protocol import Prepared, Turn
+from inference.services import OpenedRequest
+from quotas import services as quota_services
+from quotas.protocol import PlanLimits, Remaining
+from quotas.selectors import aplan_of
+
+T = TypeVar("T")
+# Called in the transaction that writes the requests, with their ids and the tokens of all prompts.
+Remember = Callable[[Sequence[UUID], int], None]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A call that is promised. `requests`: one for each choice, in order; `prompt_tokens`: of all prompts together."""
+
+    requests: tuple[UUID, ...]
+    prompt_tokens: int
+    remaining: Remaining | None = None
+
+
+_accepting: set[asyncio.Task[Any]] = set()  # strong references: the loop keeps only weak ones
+
+
+async def accept(principal: Principal, call: Call, remember: Remember | None = None) -> Accepted:
+    """Raises UnknownModel, ModelNotAllowed, ContextTooLong, PromptError kinds, RateLimited kinds, Unavailable kinds.
+
+    A caller that goes away meanwhile does not cut it short: what was reserved is either spent or given back.
+    """
+    return await _to_the_end(_accept(principal, call, remember))
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.create_task(work)
+    _accepting.add(task)
+    task.add_done_callback(_accepting.discard)
+    return await asyncio.shield(task)
+
+
+async def _accept(principal: Principal, call: Call, remember: Remember | None) -> Accepted:
+    plan = await aplan_of(principal.organization_id)
+    model = await selectors.arequire_model(call.model, plan.tier)
+    prompts = [await _encoded(model, call, prompt) for prompt in call.prompts]
+    choices = [_choice(model, principal, call, ids, first=number == 0) for ids in prompts for number in range(call.n)]
+    remaining = await _reserve(principal, plan, choices)
+    try:
+        opened = await run_db(_write, principal, plan, choices, remember)
+    except BaseException:
+        await _give_back(principal, choices)
+        raise
+    await services.submit_all(opened)
+    return Accepted(tuple(choice.request_id for choice in choices), _prompt_tokens(choices), remaining)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    request_id: UUID
+    prepared: Prepared
+    bills_prompt: bool  # once for each prompt, however many answers it gets
+
+    @property
+    def reserved(self) -> int:
+        return self.prepared.sampling.max_tokens + (len(self.prepared.token_ids) if self.bills_prompt else 0)
+
+
+def _choice(model: Model, principal: Principal, call: Call, ids: list[int], *, first: bool) -> _Choice:
+    room = model.context_length - len(ids)
+    limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room)
+    if room < 1 or limit > room:
+        raise ContextTooLong(
+            f"This model's maximum context length is {model.context_length} tokens. The prompt has {len(ids)} tokens,"
+            f" and {max(limit, 1)} were asked for in the answer. Shorten one or the other.",
+            param=call.param,
+        )
+    sampling = replace(call.options, max_tokens=limit)
+    return _Choice(new_id(), Prepared(model.name, ids, sampling, services.cache_salt(principal.organization_id)), first)
+
+
+def _prompt_tokens(choices: Sequence[_Choice]) -> int:
+    return sum(len(choice.prepared.token_ids) for choice in choices if choice.bills_prompt)
+
+
+async def _encoded(model: Model, call: Call, prompt: list[Turn] | str | list[int]) -> list[int]:
+    if isinstance(prompt, str):
+        return await tokenization.encode_text(model, prompt)
+    if prompt and isinstance(prompt[0], Turn):
+        return await services.encode(model, prompt)  # type: ignore[arg-type]
+    return await tokenization.check_ids(model, prompt)  # type: ignore[arg-type]
+
+
+async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Choice]) -> Remaining:
+    """For all or for none."""
+    organization, wait = principal.organization_id, settings.QUEUE_TIMEOUT_SECONDS[plan.tier]
+    remaining: Remaining | None = None
+    for number, choice in enumerate(choices):
+        try:
+            remaining = await quota_services.reserve(organization, choice.request_id, plan, choice.reserved, wait)
+        except BaseException:
+            await _give_back(principal, choices[:number])
+            raise
+    assert remaining is not None  # a call has a choice at least
+    return remaining
+
+
+async def _give_back(principal: Principal, choices: Sequence[_Choice]) -> None:
+    for choice in choices:
+        await quota_services.settle(principal.organization_id, choice.request_id, 0)
+
+
+def _write(
+    principal: Principal, plan: PlanLimits, choices: Sequence[_Choice], remember: Remember | None
+) -> list[OpenedRequest]:
+    write = partial(services.open_request, principal=principal, tier=plan.tier, owner_kind="completion")
+    if len(choices) == 1 and remember is None:
+        return [_open(write, choices[0])]
+    with transaction.atomic():
+        opened = [_open(write, choice) for choice in choices]
+        if remember is not None:
+            remember([choice.request_id for choice in choices], _prompt_tokens(choices))
+    return opened
+
+
+def _open(write: Callable[..., OpenedRequest], choice: _Choice) -> OpenedRequest:
+    return write(
+        request_id=choice.request_id,
+        owner_id=choice.request_id,
+        prepared=choice.prepared,
+        bills_prompt=choice.bills_prompt,
+    )

@@ -1,0 +1,55 @@
+"""What is wrong with a body, in the words and codes of the OpenAI API.
+
+InvalidInput (chatsite.errors)
+├── UnknownParameter    400 unknown_parameter
+├── MissingParameter    400 missing_required_parameter
+├── InvalidType         400 invalid_type
+├── InvalidValue        400 invalid_value
+└── Unsupported         400 unsupported_parameter
+"""
+
+from chatsite.errors import AppError, Conflict, InvalidInput
+
+
+class UnknownParameter(InvalidInput):
+    """There is no such parameter."""
+
+    code = "unknown_parameter"
+
+
+class MissingParameter(InvalidInput):
+    """A required parameter is missing."""
+
+    code = "missing_required_parameter"
+
+
+class InvalidType(InvalidInput):
+    """A parameter is of the wrong type."""
+
+    code = "invalid_type"
+
+
+class InvalidValue(InvalidInput):
+    """A parameter has a value that is not allowed."""
+
+    code = "invalid_value"
+
+
+class Unsupported(InvalidInput):
+    """This parameter is not supported here."""
+
+    code = "unsupported_parameter"
+
+
+class IdempotencyExpired(Conflict):
+    """This call was answered before, and its text is not kept any more. Send it anew with another key."""
+
+    code = "idempotency_expired"
+    should_retry = False
+
+
+class CallerGone(AppError):
+    """The caller went away before its answer was there."""  # nobody sees it
+
+    code = "caller_gone"
+    status = 499

@@ -1,0 +1,24 @@
+"""The owner of a stateless call's requests: it keeps nothing."""
+
+from uuid import UUID
+
+from inference.protocol import Outcome, PromptSource
+
+
+class CompletionOwner:
+    """The kind `completion` of settings.REQUEST_OWNERS. The caller holds the prompt, the token log the text."""
+
+    keeps_text = False
+
+    @staticmethod
+    def claimed(owner_id: UUID, request_id: UUID) -> None:
+        return None
+
+    @staticmethod
+    def finished(outcome: Outcome) -> None:
+        return None
+
+    @staticmethod
+    def prompt(owner_id: UUID, request_id: UUID) -> PromptSource | None:
+        """It cannot be made again: a call whose prompt Redis lost fails, and its caller may send it anew."""
+        return None

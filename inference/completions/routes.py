@@ -1,0 +1,283 @@
+"""`/v1/chat/completions`, `/v1/completions` and `/v1/models`, as every client of the OpenAI API speaks them.
+
+A closed connection cancels its call, which frees the engine; settings.COMPLETIONS_OUTLIVE_CALLERS changes that.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from functools import wraps
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from chatsite.accounts import idempotency
+from chatsite.accounts.protocol import Principal
+from chatsite.errors import AppError, Unavailable
+from chatsite.ids import new_id
+from chatsite.raw import Answer, JsonAnswer, RawRequest, Route, StreamAnswer
+from inference import selectors, services, tokenization
+from inference.completions import bodies
+from inference.completions.acceptance import Accepted, Remember, accept
+from inference.completions.bodies import Call
+from inference.completions.errors import CallerGone, IdempotencyExpired
+from inference.completions.reader import Ended, Piece, failure, follow
+from inference.completions.wire import DONE, Chunks, Whole
+from inference.errors import UnknownModel
+from inference.events import has_log
+from inference.protocol import Result
+from quotas import selectors as quota_selectors
+
+Handler = Callable[[RawRequest], Awaitable[Answer]]
+# A call that fails at once gets a status of its own: the headers of a stream wait so long for a first word.
+FIRST_WORD_SECONDS = 1.0
+_cancelling: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
+
+
+def limited(handler: Handler) -> Handler:
+    """Every error, too, tells where the caller stands against the limits."""
+
+    @wraps(handler)
+    async def handle(request: RawRequest) -> Answer:
+        try:
+            return await handler(request)
+        except AppError as error:
+            error.headers = {**await _limits(request.principal), **error.headers}
+            raise
+
+    return handle
+
+
+async def _limits(principal: Principal) -> dict[str, str]:
+    """Empty while Redis does not answer."""
+    plan = await quota_selectors.aplan_of(principal.organization_id)
+    try:
+        return (await quota_selectors.remaining(principal.organization_id, plan)).headers()
+    except Unavailable:
+        return {}
+
+
+# Handlers. Their docstrings are the operations' descriptions in the OpenAPI document.
+
+
+@limited
+async def create_chat_completion(request: RawRequest) -> Answer:
+    """Answers a conversation, as OpenAI's API does: in one piece, or with `"stream": true` as chunks.
+
+    Nothing of it is kept. A connection that closes cancels the call.
+    """
+    return await _complete(request, bodies.read_chat(request.body))
+
+
+@limited
+async def create_completion(request: RawRequest) -> Answer:
+    """Continues a text, or token ids, as OpenAI's API does. Nothing of it is kept."""
+    return await _complete(request, bodies.read_completion(request.body))
+
+
+@limited
+async def list_models(request: RawRequest) -> Answer:
+    """The models that the caller's plan allows, in the order of the operator's choice; the first is the default."""
+    plan = await quota_selectors.aplan_of(request.principal.organization_id)
+    models = [_model(model) for model in await selectors.models_for(plan.tier)]
+    headers = await _limits(request.principal)
+    return JsonAnswer(200, {"object": "list", "data": models}, headers)
+
+
+@limited
+async def retrieve_model(request: RawRequest) -> Answer:
+    """One model, by its name."""
+    plan = await quota_selectors.aplan_of(request.principal.organization_id)
+    name = request.params["name"]
+    for model in await selectors.models_for(plan.tier):
+        if model.name == name:
+            return JsonAnswer(200, _model(model), await _limits(request.principal))
+    raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
+
+
+def _model(model: selectors.ModelInfo) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "organization",
+        "title": model.title,
+        "context_length": model.context_length,
+        "state": model.state,
+    }
+
+
+# A call, once
+
+
+async def _complete(request: RawRequest, call: Call) -> Answer:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return await _answer(request, call, await accept(request.principal, call))
+    route = f"POST {request.scope['path']}"
+    replay = await idempotency.begin(request.principal, route, key, request.body)
+    if replay is not None:
+        return await _answer(request, call, await _again(replay.answer))
+    try:
+        accepted = await accept(request.principal, call, _remember(request.principal, route, key))
+    except BaseException:
+        await idempotency.abandon(request.principal, route, key)
+        raise
+    return await _answer(request, call, accepted)
+
+
+def _remember(principal: Principal, route: str, key: str) -> Remember:
+    def remember(requests: Sequence[UUID], prompt_tokens: int) -> None:
+        answer = {"requests": [str(one) for one in requests], "prompt_tokens": prompt_tokens}
+        idempotency.record(principal, route, key, 200, answer)
+
+    return remember
+
+
+async def _again(earlier: dict[str, Any]) -> Accepted:
+    """A repeat is told what the first call was told, while the logs of its text live. Raises IdempotencyExpired."""
+    requests = tuple(UUID(one) for one in earlier["requests"])
+    if not all([await has_log(one) for one in requests]):
+        raise IdempotencyExpired
+    return Accepted(requests, earlier["prompt_tokens"])
+
+
+async def _answer(request: RawRequest, call: Call, accepted: Accepted) -> Answer:
+    headers = accepted.remaining.headers() if accepted.remaining else await _limits(request.principal)
+    running = Running(accepted)
+    if not settings.COMPLETIONS_OUTLIVE_CALLERS:
+        request.disconnected.then(running.cancel)
+    items = running.items()
+    if not call.stream:
+        return JsonAnswer(200, await _whole(request, call, accepted, items), headers)
+    first = asyncio.ensure_future(anext(items))
+    await asyncio.wait([first], timeout=FIRST_WORD_SECONDS)
+    if first.done() and isinstance(item := first.result(), Ended) and (error := failure(item.result)) is not None:
+        await items.aclose()
+        raise error
+    return StreamAnswer(_chunks(call, accepted, first, items), headers)
+
+
+class Running:
+    """A call on its way. What of it still runs is cancelled when its reader stops early, or its caller goes away."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self._requests = accepted.requests
+        self._open = set(accepted.requests)
+
+    async def items(self) -> AsyncGenerator[Piece | Ended, None]:
+        try:
+            async with aclosing(follow(self._requests)) as items:
+                async for item in items:
+                    if isinstance(item, Ended):
+                        self._open.discard(self._requests[item.choice])
+                    yield item
+        finally:
+            if not settings.COMPLETIONS_OUTLIVE_CALLERS:
+                self.cancel()
+
+    def cancel(self) -> None:
+        """Idempotent. Goes on by itself: whoever calls may be ending."""
+        requests, self._open = self._open, set()
+        if requests:
+            task = asyncio.create_task(_cancel(requests))
+            _cancelling.add(task)
+            task.add_done_callback(_cancelling.discard)
+
+
+async def _cancel(requests: set[UUID]) -> None:
+    for request_id in requests:
+        await services.cancel(request_id)
+
+
+async def _chunks(
+    call: Call,
+    accepted: Accepted,
+    first: "asyncio.Future[Piece | Ended]",
+    items: AsyncGenerator[Piece | Ended, None],
+) -> AsyncGenerator[bytes, None]:
+    chunks = Chunks(
+        chat=call.chat, id=_name(call), created=int(time.time()), model=call.model, usage=call.include_usage
+    )
+    results: list[Result] = []
+    async with aclosing(items):
+        for choice in range(len(accepted.requests)):
+            if call.chat:
+                yield chunks.role(choice)
+            elif call.echo and (prompt := await _prompt_text(call, choice // call.n)):
+                yield chunks.text(choice, prompt, None)
+        async for item in _from(first, items):
+            if isinstance(item, Piece):
+                yield chunks.text(item.choice, item.text, item.logprobs)
+            elif (error := failure(item.result)) is not None:
+                raise error
+            else:
+                results.append(item.result)
+                yield chunks.end(item.choice, item.result)
+    if call.include_usage:
+        yield chunks.usage(accepted.prompt_tokens, results)
+    yield DONE
+
+
+async def _from(
+    first: "asyncio.Future[Piece | Ended]", items: AsyncGenerator[Piece | Ended, None]
+) -> AsyncGenerator[Piece | Ended, None]:
+    yield await first
+    async for item in items:
+        yield item
+
+
+async def _whole(
+    request: RawRequest, call: Call, accepted: Accepted, items: AsyncGenerator[Piece | Ended, None]
+) -> dict[str, Any]:
+    """Raises what made a choice fail. A caller that goes away is not waited for."""
+    prompts = [await _prompt_text(call, index) if call.echo else "" for index in range(len(call.prompts))]
+    whole = Whole(chat=call.chat, id=_name(call), created=int(time.time()), model=call.model, prompts=prompts, n=call.n)
+    gathering = asyncio.create_task(_gather(whole, items))
+    gone = asyncio.create_task(request.disconnected.wait())
+    try:
+        await asyncio.wait([gathering, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not gathering.done():
+            raise CallerGone
+        gathering.result()
+    finally:
+        gathering.cancel()
+        gone.cancel()
+    return whole.answer(accepted.prompt_tokens, logprobs=call.logprobs)
+
+
+async def _gather(whole: Whole, items: AsyncGenerator[Piece | Ended, None]) -> None:
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, Piece):
+                whole.add(item.choice, item.text, item.logprobs)
+            elif (error := failure(item.result)) is not None:
+                raise error
+            else:
+                whole.results[item.choice] = item.result
+
+
+async def _prompt_text(call: Call, index: int) -> str:
+    prompt = call.prompts[index]
+    if isinstance(prompt, str):
+        return prompt
+    model = await selectors.aget_model(call.model)
+    return await tokenization.decode_ids(model, prompt)  # type: ignore[arg-type] # no turns: only texts are echoed
+
+
+def _name(call: Call) -> str:
+    return f"{'chatcmpl' if call.chat else 'cmpl'}-{new_id().hex}"
+
+
+def _route(method: str, pattern: str, handler: Handler) -> Route:
+    return Route((method,), re.compile(pattern), handler, openai=True)
+
+
+CHAT_COMPLETIONS = _route("POST", "/v1/chat/completions", create_chat_completion)
+COMPLETIONS = _route("POST", "/v1/completions", create_completion)
+MODELS = _route("GET", "/v1/models", list_models)
+MODEL = _route("GET", "/v1/models/(?P<name>.+)", retrieve_model)
+ROUTES = [CHAT_COMPLETIONS, COMPLETIONS, MODELS, MODEL]

@@ -1,0 +1,130 @@
+"""The JSON of OpenAI-compatible answers. Pure. What repeats in every chunk is encoded once for each call."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from inference.protocol import FinishReason, Result
+from inference.vllm_wire import TokenLogprob
+
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.Encoder().encode
+_decode_logprobs = msgspec.json.Decoder(list[TokenLogprob | None]).decode
+# The API knows stop and length; where a quota or somebody's stop cut an answer short, length says that there is more.
+_FINISH_REASONS = {
+    FinishReason.STOP: "stop",
+    FinishReason.LENGTH: "length",
+    FinishReason.QUOTA: "length",
+    FinishReason.CANCELLED: "length",
+}
+
+
+def finish_reason(result: Result) -> str:
+    return _FINISH_REASONS[FinishReason(result.finish_reason)]
+
+
+def usage_of(prompt_tokens: int, results: Sequence[Result]) -> dict[str, Any]:
+    """Over all choices: each prompt once."""
+    output = sum(result.output for result in results)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": output,
+        "total_tokens": prompt_tokens + output,
+        "prompt_tokens_details": {"cached_tokens": sum(result.cached for result in results)},
+    }
+
+
+class Chunks:
+    """The events of one streamed call. `id`, `created` (Unix seconds) and `model` are the same in all."""
+
+    def __init__(self, *, chat: bool, id: str, created: int, model: str, usage: bool) -> None:
+        self._chat = chat
+        kind = "chat.completion.chunk" if chat else "text_completion"
+        head = {"id": id, "object": kind, "created": created, "model": model, "system_fingerprint": None}
+        self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
+        # Where usage was asked for, every chunk has the field.
+        self._tail = b'],"usage":null}\n\n' if usage else b"]}\n\n"
+        self._fields: tuple[bytes, bytes] = (
+            (b',"delta":{"content":', b'},"logprobs":') if chat else (b',"text":', b',"logprobs":')
+        )
+
+    def role(self, choice: int) -> bytes:
+        """The first chunk of a chat's choice."""
+        delta = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+        return self._head + b'{"index":%d' % choice + delta + self._tail
+
+    def text(self, choice: int, text: str, logprobs: bytes | None) -> bytes:
+        before, after = self._fields
+        shown = b"null" if logprobs is None else _encode(self.logprobs(logprobs))
+        body = b'{"index":%d' % choice + before + _encode(text) + after + shown + b',"finish_reason":null}'
+        return self._head + body + self._tail
+
+    def end(self, choice: int, result: Result) -> bytes:
+        field = b',"delta":{}' if self._chat else b',"text":""'
+        reason = finish_reason(result).encode()
+        body = b'{"index":%d' % choice + field + b',"logprobs":null,"finish_reason":"' + reason + b'"}'
+        return self._head + body + self._tail
+
+    def usage(self, prompt_tokens: int, results: Sequence[Result]) -> bytes:
+        """The last chunk, without choices."""
+        return self._head + b'],"usage":' + _encode(usage_of(prompt_tokens, results)) + b"}\n\n"
+
+    def logprobs(self, packed: bytes) -> dict[str, Any]:
+        return logprobs_of(_decode_logprobs(packed), chat=self._chat)
+
+
+def logprobs_of(found: Sequence[TokenLogprob | None], *, chat: bool) -> dict[str, Any]:
+    """In the form of the route. A token of which nothing is known is left out."""
+    known = [one for one in found if one is not None]
+    if chat:
+        return {"content": [_chat_logprob(one) for one in known], "refusal": None}
+    return {
+        "tokens": [one.token for one in known],
+        "token_logprobs": [one.logprob for one in known],
+        "top_logprobs": [one.top for one in known],
+        "text_offset": [],
+    }
+
+
+def _chat_logprob(one: TokenLogprob) -> dict[str, Any]:
+    top = [_named(token, logprob) for token, logprob in one.top.items()]
+    return {**_named(one.token, one.logprob), "top_logprobs": top}
+
+
+def _named(token: str, logprob: float | None) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob if logprob is not None else -9999.0, "bytes": list(token.encode())}
+
+
+class Whole:
+    """An answer in one piece, gathered."""
+
+    def __init__(self, *, chat: bool, id: str, created: int, model: str, prompts: Sequence[str], n: int) -> None:
+        """`prompts`: texts that stand ahead of their answers (echo), empty ones otherwise."""
+        self._chat, self._n = chat, n
+        kind = "chat.completion" if chat else "text_completion"
+        self._head = {"id": id, "object": kind, "created": created, "model": model}
+        count = len(prompts) * n
+        self._texts: list[list[str]] = [[prompts[index // n]] for index in range(count)]
+        self._logprobs: list[list[TokenLogprob | None]] = [[] for _ in range(count)]
+        self.results: list[Result | None] = [None] * count
+
+    def add(self, choice: int, text: str, logprobs: bytes | None) -> None:
+        self._texts[choice].append(text)
+        if logprobs is not None:
+            self._logprobs[choice] += _decode_logprobs(logprobs)
+
+    def answer(self, prompt_tokens: int, *, logprobs: bool) -> dict[str, Any]:
+        """Once every choice has its result."""
+        results = [result for result in self.results if result is not None]
+        choices = [self._choice(index, result, logprobs) for index, result in enumerate(results)]
+        usage = usage_of(prompt_tokens, results)
+        return {**self._head, "choices": choices, "usage": usage, "system_fingerprint": None}
+
+    def _choice(self, index: int, result: Result, logprobs: bool) -> dict[str, Any]:
+        text = "".join(self._texts[index])
+        shown = logprobs_of(self._logprobs[index], chat=self._chat) if logprobs else None
+        content: dict[str, Any] = (
+            {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
+        )
+        return {"index": index, **content, "logprobs": shown, "finish_reason": finish_reason(result)}

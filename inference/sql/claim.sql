@@ -1,0 +1,14 @@
+-- Gives a request to one attempt, and says in which state it was before. No row: it is over, gone, or a later attempt has it.
+-- Parameters: id, attempt, claim, replica
+WITH seen AS (
+    SELECT id, status, attempt FROM inference_request WHERE id = %(id)s FOR UPDATE
+)
+UPDATE inference_request AS request
+SET status = 'running',
+    attempt = %(attempt)s,
+    claim = %(claim)s,
+    replica_id = %(replica)s,
+    claimed_at = coalesce(request.claimed_at, now())
+FROM seen
+WHERE request.id = seen.id AND seen.status IN ('queued', 'running') AND seen.attempt < %(attempt)s
+RETURNING {columns}, seen.status
