@@ -11,24 +11,17 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.acceptance.live_site import ROOT, LiveSite, live_site
+from tests.acceptance.live_site import ROOT, LiveSite
 from tests.waiting import wait_until_sync
 
 MODEL = "smollm2-135m"
 HELLO = [{"role": "user", "content": "Tell me of the sea"}]
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[LiveSite]:
-    with live_site() as running:
-        yield running
-
-
 @pytest.fixture
 def client(site: LiveSite) -> Iterator[OpenAI]:
-    site.engine("reset")
-    site.engine("options", tokens_per_second=0, stop=0)
-    with OpenAI(api_key=site.demo["CHATSITE_API_KEY"], base_url=f"{site.url}/v1", max_retries=0, timeout=30) as client:
+    site.engine("options", tokens_per_second=0)
+    with OpenAI(api_key=site.accounts["demo"].api_key, base_url=f"{site.url}/v1", max_retries=0, timeout=30) as client:
         yield client
 
 
@@ -68,7 +61,7 @@ def test_its_helpers_work(client: OpenAI, site: LiveSite) -> None:
     completion = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=5, n=2, logprobs=1)
     assert len(completion.choices) == 2
     assert completion.choices[0].logprobs is not None
-    assert [model.id for model in client.models.list()] == [MODEL]
+    assert MODEL in [model.id for model in client.models.list()]
     assert client.models.retrieve(MODEL).id == MODEL
 
 
@@ -137,13 +130,13 @@ def test_the_javascript_client_sees_the_same(client: OpenAI, site: LiveSite) -> 
     whole = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=30)  # type: ignore[arg-type]
     site.engine("options", tokens_per_second=200)
     script = Path(__file__).with_name("openai_client.mjs")
-    arguments = [*node(), str(script), f"{site.url}/v1", site.demo["CHATSITE_API_KEY"], MODEL]
+    arguments = [*node(), str(script), f"{site.url}/v1", site.accounts["demo"].api_key, MODEL]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["whole"] == seen["chunks"] == seen["final"] == whole.choices[0].message.content
     assert seen["usage"] == seen["totalTokens"] == 30
-    assert seen["models"] == [MODEL]
+    assert MODEL in seen["models"]
     assert seen["unknownModel"] == {"kind": "NotFoundError", "status": 404, "code": "model_not_found", "param": "model"}
     assert (seen["badKey"]["kind"], seen["badKey"]["code"]) == ("AuthenticationError", "invalid_api_key")
     assert (seen["badValue"]["kind"], seen["badValue"]["param"]) == ("BadRequestError", "temperature")
