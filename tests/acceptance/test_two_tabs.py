@@ -11,6 +11,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 STORED = f"SELECT content FROM conversations_message WHERE id = ({NEWEST})"
+ENDED = "SELECT count(*) FROM conversations_message WHERE status = 'complete' AND role = 'assistant'"
 OWN = "SELECT content FROM conversations_message WHERE role = 'user' ORDER BY id"
 
 
@@ -47,6 +48,7 @@ async def test_s1_a_refresh_and_a_second_tab_see_all_of_a_running_reply_once(
     await another_tab.send("And again")
     await visitor.sees("And again")  # the other tab hears of it
     await visitor.idle()
+    await another_tab.idle()
     assert await visitor.reply() == await another_tab.reply()
 
 
@@ -76,6 +78,7 @@ async def test_s3_what_two_tabs_send_at_once_survives(visitor: Visitor, another_
     visitor.site.engine("options", first_token_seconds=1.0, stop=0.3)
     await asyncio.gather(visitor.send("From the left"), another_tab.send("From the right"))
     refused = await wait_until(lambda: with_retry(visitor, another_tab), 10)  # told to wait, its message kept
+    await wait_until(lambda: visitor.site.execute(ENDED) == [(2,)], 15)
     for tab in (visitor, another_tab):
         await tab.idle()
     await refused.press("Retry")

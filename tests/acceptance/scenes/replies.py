@@ -1,5 +1,6 @@
 """A reply's life, state by state."""
 
+import json
 import re
 
 from playwright.async_api import WebSocketRoute, expect
@@ -153,11 +154,33 @@ async def not_sent_yet(visitor: Visitor) -> None:
 
 @scene()
 async def not_sent(visitor: Visitor) -> None:
-    """The connection is cut under the message, twice."""
-    await visitor.page.route_web_socket(re.compile("/ws/"), cut_under_messages)
+    """Refused."""
+    await visitor.page.route_web_socket(re.compile("/ws/"), refuse_messages)
     await follows_up(visitor)
     await visitor.send("And why are there two of them in a day?")
     await visitor.page.get_by_role("button", name="Retry").wait_for()
+
+
+@scene()
+async def unconfirmed(visitor: Visitor) -> None:
+    """The connection is cut under the message, again and again."""
+    await visitor.page.route_web_socket(re.compile("/ws/"), cut_under_messages)
+    await follows_up(visitor)
+    await visitor.send("And why are there two of them in a day?")
+    await visitor.page.get_by_text("It is not known yet whether this was sent").wait_for()
+
+
+def refuse_messages(page: WebSocketRoute) -> None:
+    server = page.connect_to_server()
+
+    def pass_on(frame: str | bytes) -> None:
+        if '"type":"send"' in str(frame):
+            refused = {"type": "refused", "id": json.loads(frame)["id"], "code": "unavailable", "retry_after": None}
+            page.send(json.dumps({**refused, "message": "The database does not answer. Try again shortly."}))
+        else:
+            server.send(frame)
+
+    page.on_message(pass_on)
 
 
 def cut_under_messages(page: WebSocketRoute) -> None:
