@@ -4,7 +4,7 @@ PYTEST = $(PYTHON) -m pytest tests
 TYPED = chatsite conversations inference quotas deploy manage.py
 SOURCES = $(TYPED) tests benchmarks
 
-.PHONY: run test test-long check bench screenshots fmt clean lock app dev engine
+.PHONY: run test test-long check bench bench-crowd screenshots fmt clean lock app dev engine
 
 run: app ## Install what is missing and run the whole site on this machine; PORT, HOST, CHATSITE_MODELS change it
 	@exec $(PYTHON) manage.py up --follow-parent
@@ -23,7 +23,10 @@ check: dev ## Style, types, import rules, templates
 	$(PYTHON) -m djlint --check --lint templates
 
 bench: dev ## What a token and a request cost; ARGS go to the benchmark
-	$(PYTHON) -m benchmarks $(ARGS)
+	$(PYTHON) -m benchmarks.streaming $(ARGS)
+
+bench-crowd: dev ## A thousand streams at once: gaps between tokens, memory
+	$(PYTHON) -m benchmarks.crowd $(ARGS)
 
 screenshots: dev engine ## Pictures of every page and state, in var/screenshots; ARGS=--only=NAME takes some
 	$(PYTHON) -m tests.acceptance.screenshots $(ARGS)

@@ -23,6 +23,7 @@ NAVIGATION = {
         ("Users", "person", "accounts.user"),
         ("Organizations", "apartment", "accounts.organization"),
         ("API keys", "key", "accounts.apikey"),
+        ("History of keys", "history", "accounts.keyevent"),
         ("Sessions", "devices", "usersessions.usersession"),
         ("Provider accounts", "badge", "socialaccount.socialaccount"),
         ("Groups", "shield_person", "auth.group"),
@@ -30,6 +31,8 @@ NAVIGATION = {
     "Use": [
         ("Requests", "bolt", "inference.request"),
         ("Usage ledger", "receipt_long", "quotas.ledgerentry"),
+        ("Kept calls", "inventory_2", "inference.keptcall"),
+        ("Readings of calls", "visibility", "inference.callreading"),
     ],
     "Conversations": [
         ("Conversations", "forum", "conversations.conversation"),
@@ -44,6 +47,7 @@ NAVIGATION = {
     "Plans": [
         ("Plans", "sell", "quotas.plan"),
         ("Subscriptions", "card_membership", "quotas.subscription"),
+        ("Keeping of texts", "save", "inference.textkeeping"),
     ],
 }
 

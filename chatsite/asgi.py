@@ -1,5 +1,6 @@
 """The ASGI application: raw streaming routes ahead of Django, WebSockets by Channels."""
 
+import gc
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
@@ -22,3 +23,5 @@ application = ProtocolTypeRouter(
         "websocket": websocket_application,
     }
 )
+gc.collect()
+gc.freeze()  # what was loaded stays: looking for garbage in it, again and again, would hold up every stream

@@ -66,6 +66,7 @@ class BodyLimits:
     content: Any  # the file that the body goes to
     requestHeaders: Any
     refused = False
+    _parsePOSTFormSubmission = False  # the application reads its bodies itself; this would look at them first
     timer: Any = None  # of the body; after a refusal, of the connection
 
     def gotLength(self, length: int | None) -> None:
@@ -110,18 +111,21 @@ class BodyLimits:
         offered = self.requestHeaders.getRawHeaders(b"X-Request-Id", [b""])[0]
         request_id = logs.accept_request_id(offered.decode("latin-1"))
         log.warning("body refused", request_id=request_id, status=error.status, code=error.code)
-        problem = error_responses.problem(error, request_id)
+        path = (
+            (getattr(self.channel, "_path", None) or b"").decode("latin-1").partition("?")[0]
+        )  # not told otherwise yet
+        refusal = error_responses.refusal(path, error, request_id)
         headers = {
-            **problem.headers,
+            **refusal.headers,
             "X-Request-Id": request_id,
             "X-Content-Type-Options": "nosniff",
-            "Content-Length": str(len(problem.body)),
+            "Content-Length": str(len(refusal.body)),
             "Connection": "close",
         }
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        phrase = HTTPStatus(problem.status).phrase.encode()
-        self.channel.writeHeaders(b"HTTP/1.1", str(problem.status).encode(), phrase, encoded)
-        self.channel.write(problem.body)
+        phrase = HTTPStatus(refusal.status).phrase.encode()
+        self.channel.writeHeaders(b"HTTP/1.1", str(refusal.status).encode(), phrase, encoded)
+        self.channel.write(refusal.body)
 
     def _stop_timer(self) -> None:
         if self.timer is not None and self.timer.active():

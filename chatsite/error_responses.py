@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from chatsite.logs import current_request_id
 
 PROBLEM_TYPE = "application/problem+json"
 API_PREFIX = "/v1/"
+OPENAI_PATHS = re.compile("/v1/(chat/completions|completions|models)(/|$)")
 DEFAULT_RETRY_SECONDS = 1.0
 log = structlog.stdlib.get_logger(__name__)
 
@@ -126,6 +128,11 @@ def openai_answer(error: errors.AppError) -> ErrorAnswer:
     if error.retry_after is not None:  # the official clients look at this one first
         headers["retry-after-ms"] = str(max(1, math.ceil(error.retry_after * 1000)))
     return ErrorAnswer(status, headers, json.dumps(openai_error(error)).encode())
+
+
+def refusal(path: str, error: errors.AppError, request_id: str) -> ErrorAnswer:
+    """In the form that callers of that path expect, for who answers before any route is asked."""
+    return openai_answer(error) if OPENAI_PATHS.match(path) else problem(error, request_id)
 
 
 def error_headers(error: errors.AppError) -> dict[str, str]:

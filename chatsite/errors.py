@@ -3,6 +3,7 @@
 AppError
 ├── NotAuthenticated       401 not_authenticated
 ├── PermissionDenied       403 permission_denied
+│   └── InsufficientScope  403 insufficient_scope
 ├── NotFound               404 not_found
 ├── MethodNotAllowed       405 method_not_allowed
 ├── Conflict               409 conflict
@@ -49,6 +50,12 @@ class PermissionDenied(AppError):
 
     code = "permission_denied"
     status = 403
+
+
+class InsufficientScope(PermissionDenied):
+    """This API key may not be used for that."""
+
+    code = "insufficient_scope"
 
 
 class NotFound(AppError):

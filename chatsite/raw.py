@@ -9,7 +9,7 @@ import asyncio
 import io
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -24,9 +24,24 @@ from django.http.request import split_domain_port, validate_host
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
-from chatsite import error_responses, logs
+from chatsite import error_responses, logs, scopes
+from chatsite.answers import Answer, EmptyAnswer, JsonAnswer, StreamAnswer, encode_json, sse_event
 from chatsite.csrf import SAFE_METHODS, require_csrf
 from chatsite.errors import AppError, InvalidInput, MethodNotAllowed, TooLarge, UnsupportedMedia
+
+__all__ = [
+    "Answer",
+    "Body",
+    "BodyTimeout",
+    "EmptyAnswer",
+    "Handler",
+    "JsonAnswer",
+    "RawRequest",
+    "RawRouter",
+    "Route",
+    "StreamAnswer",
+    "sse_event",
+]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -107,42 +122,17 @@ class RawRequest:
             raise InvalidInput("The body is nested too deeply.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class JsonAnswer:
-    """An answer in one piece. `payload` is anything that msgspec encodes; a Decimal becomes text."""
-
-    status: int
-    payload: Any
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyAnswer:
-    """An answer without a body."""
-
-    status: int = 204
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamAnswer:
-    """Server-sent events: `chunks` are whole events (`sse_event`). It is closed at once when the caller goes away."""
-
-    chunks: AsyncIterator[bytes]
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-Answer = JsonAnswer | EmptyAnswer | StreamAnswer
 Handler = Callable[[RawRequest], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
 class Route:
-    """Methods and a pattern, which must match the whole path, and who serves them."""
+    """Methods and a pattern, which must match the whole path, who serves them, and what a key needs to call them."""
 
     methods: Sequence[str]
     pattern: re.Pattern[str]
     handler: Handler
+    scope: scopes.Scope  # without a default: a route that forgot it would be open to every key
     csrf: bool = True
     openai: bool = False  # errors in that API's form, not as problems
 
@@ -150,14 +140,6 @@ class Route:
     def name(self) -> str:
         """The pattern as people write it, for the log: `/v1/messages/{id}/stream`."""
         return re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", self.pattern.pattern).strip("^$").removesuffix("\\Z")
-
-
-def sse_event(payload: Any, event_id: str | None = None) -> bytes:
-    """One server-sent event: `payload` as JSON in its `data:` line, and the resume cursor as its `id:`."""
-    data = _encoder.encode(payload)
-    if event_id is None:
-        return b"data: " + data + b"\n\n"
-    return b"id: " + event_id.encode() + b"\ndata: " + data + b"\n\n"
 
 
 class RawRouter:
@@ -236,6 +218,7 @@ class _Exchange:
         """Everything that is checked before the handler sees the request."""
         self._check_host()
         caller = await self.router.authenticate(self.scope)
+        scopes.require(caller.principal.scopes, self.route.scope)
         method = self.scope["method"]
         if caller.by_cookie and self.route.csrf and method not in SAFE_METHODS:
             require_csrf(ASGIRequest(self.scope, io.BytesIO()))
@@ -299,7 +282,7 @@ class _Exchange:
             await self._send_whole(refusal.status, refusal.headers, refusal.body)
         elif isinstance(answer, JsonAnswer):
             headers = {"Content-Type": "application/json", **answer.headers}
-            await self._send_whole(answer.status, headers, _encoder.encode(answer.payload))
+            await self._send_whole(answer.status, headers, encode_json(answer.payload))
         elif isinstance(answer, EmptyAnswer):
             await self._send_whole(answer.status, answer.headers, b"")
         else:
@@ -362,13 +345,6 @@ class _Exchange:
                 await self._send_chunk(KEEPALIVE)
                 quiet = 0.0
             await asyncio.sleep(KEEPALIVE_SECONDS - quiet)
-
-
-def _encode_unknown(value: Any) -> Any:
-    raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_encode_unknown, decimal_format="string")
 
 
 @cache

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import redis
 import redis.asyncio as aioredis
 from django.conf import settings
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 SCHEMA = "v1"  # first part of every key: two releases with different layouts may run side by side
 Arg = str | bytes | int | float
@@ -60,8 +60,9 @@ class Script:
     sha: str
 
     @classmethod
-    def load(cls, path: Path) -> "Script":
-        text = path.read_text()
+    def load(cls, path: Path, *ahead: Path) -> "Script":
+        """`ahead`: files with what several scripts share, which stand ahead of this one."""
+        text = "\n".join(each.read_text() for each in (*ahead, path))
         return cls(path.stem, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
     async def __call__(self, client: aioredis.Redis, prefix: str, *args: Arg) -> Any:
@@ -108,9 +109,41 @@ async def run_pipeline(client: aioredis.Redis, calls: Sequence[Call], put: Put |
 
 
 async def _send(client: aioredis.Redis, calls: Sequence[Call], put: Put | None = None) -> list[Any]:
-    async with client.pipeline(transaction=False) as pipe:
-        if put is not None:
-            pipe.set(put.key, put.value, ex=put.seconds)
-        for call in calls:
-            pipe.evalsha(call.script.sha, 1, call.prefix, *call.args)
-        return (await pipe.execute(raise_on_error=False))[0 if put is None else 1 :]
+    commands: list[Sequence[Arg]] = [("EVALSHA", call.script.sha, 1, call.prefix, *call.args) for call in calls]
+    if put is None:
+        return await send(client, commands)
+    return (await send(client, [("SET", put.key, put.value, "EX", put.seconds), *commands]))[1:]
+
+
+async def send(client: aioredis.Redis, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+    """Sends the commands in one go; returns each one's reply as it came (bytes, numbers, lists), or its ResponseError.
+
+    A quarter of the time of the library's own pipeline, which wraps and parses each command: what is sent for every
+    token goes this way. A lost connection is made again and all is repeated, as often as the client's other commands.
+    Raises RedisError.
+    """
+    connection = client.connection or await client.connection_pool.get_connection()  # type: ignore[no-untyped-call]
+
+    async def attempt() -> list[Any]:
+        await connection.send_packed_command(b"".join([part for command in commands for part in pack(*command)]))
+        return [await _reply(connection) for _ in commands]
+
+    async def give_up(error: Exception) -> None:
+        await connection.disconnect(error=error)
+
+    pack = connection.pack_command
+    try:
+        return await connection.retry.call_with_retry(attempt, give_up)
+    except BaseException:  # replies that nobody reads would be the next caller's
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        if client.connection is None:
+            await client.connection_pool.release(connection)
+
+
+async def _reply(connection: aioredis.Connection) -> Any:
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error

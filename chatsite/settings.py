@@ -212,7 +212,10 @@ WHITENOISE_AUTOREFRESH = DEBUG
 # REST
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["chatsite.accounts.authentication.KeyOrSession"],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "chatsite.accounts.permissions.HasScope",
+    ],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -271,11 +274,15 @@ COMPLETIONS_OUTLIVE_CALLERS = False  # OpenAI-compatible routes: a closed connec
 REQUEST_OWNERS = {
     "message": "conversations.replies.MessageOwner",
     "completion": "inference.completions.owner.CompletionOwner",
+    "kept_completion": "inference.completions.owner.KeptCompletionOwner",
 }
 COMPLETION_TOKENS = env.int(
     "COMPLETION_TOKENS", 1024
 )  # longest answer of the OpenAI-compatible API, where none is asked
-REQUEST_OWNERS_IN_ADMIN = {"message": "conversations.admin_owner.MessagePages"}  # inference.admin_owners
+REQUEST_OWNERS_IN_ADMIN = {  # inference.admin_owners
+    "message": "conversations.admin_owner.MessagePages",
+    "kept_completion": "inference.admin_kept.KeptCallPages",
+}
 CURRENCY = env.str("CURRENCY", "USD")  # of the prices in models.toml
 
 # Background work
@@ -293,6 +300,16 @@ CELERY_BEAT_SCHEDULE = {
     },
     "forget-idempotent-calls": {
         "task": "chatsite.accounts.tasks.forget_old_calls",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 600},
+    },
+    "tell-of-expiring-keys": {
+        "task": "chatsite.accounts.tasks.tell_of_expiring_keys",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 600},
+    },
+    "forget-kept-calls": {
+        "task": "inference.tasks.forget_kept_calls",
         "schedule": timedelta(hours=1),
         "options": {"expires": 600},
     },

@@ -7,15 +7,16 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from chatsite.openapi import documented
+from chatsite.openapi import COMPONENTS, documented
 from chatsite.operations import health
-from conversations import streams
+from conversations import openapi as conversations
 from conversations.urls import api_urlpatterns
 from inference.completions import openapi as completions
 
-_raw = [documented(route, operation) for route, operation in [*completions.DESCRIBED, *streams.DESCRIBED]]
+_raw = [documented(route, operation) for route, operation in [*completions.DESCRIBED, *conversations.DESCRIBED]]
 _schema = SpectacularJSONAPIView.as_view(
-    patterns=[*api_urlpatterns, *_raw], custom_settings={"SCHEMA_PATH_PREFIX": "/v1"}
+    patterns=[*api_urlpatterns, *_raw],
+    custom_settings={"SCHEMA_PATH_PREFIX": "/v1", "APPEND_COMPONENTS": COMPONENTS},
 )
 _reference = SpectacularSwaggerSplitView.as_view(url_name="openapi", template_name="conversations/api_reference.html")
 

@@ -73,7 +73,7 @@ async def _accept(offer: Offer) -> Accepted:
     organization_id, plan, request_id = offer.principal.organization_id, offer.draft.plan, _request_id(offer)
     tokens = len(offer.fitted.token_ids) + offer.fitted.max_tokens
     wait = settings.QUEUE_TIMEOUT_SECONDS[plan.tier]
-    remaining = await quota_services.reserve(organization_id, request_id, plan, tokens, wait)
+    remaining = await quota_services.reserve(offer.principal, plan, {request_id: tokens}, wait)
     try:
         opened = await run_db(_write, offer)
     except BaseException:

@@ -18,6 +18,7 @@ from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import NOTHING, Link, id_link, joined, list_link, row_link, short_link
 from chatsite.errors import InvalidInput, NotFound
 from chatsite.look_only import LookOnlyAdmin
+from chatsite.reasons import LEAST_REASON, MOST_REASON
 from conversations import reading, services, shares
 from conversations.models import Conversation, Message, Share, TextAccess
 
@@ -117,8 +118,8 @@ class ConversationAdmin(LookOnlyAdmin):
             "original": Conversation(id=conversation_id),
             "conversation": f"conv_{conversation_id}",
             "back": reverse("admin:conversations_conversation_change", args=[conversation_id]),
-            "least": reading.LEAST_REASON,
-            "most": reading.MOST_REASON,
+            "least": LEAST_REASON,
+            "most": MOST_REASON,
             **context,
         }
         answer = TemplateResponse(request, "admin/conversations/conversation/read.html", page, status=status)

@@ -17,6 +17,7 @@ from chatsite.accounts.protocol import Principal
 from chatsite.errors import InvalidInput, NotFound, Unavailable
 from chatsite.ids import parse_id, public_id
 from chatsite.openapi import IDEMPOTENCY_KEY, ApiSchema
+from chatsite.scopes import Scope
 from conversations import selectors, services
 from conversations.selectors import MAX_PAGE_SIZE, PAGE_SIZE
 from conversations.serializers import (
@@ -36,14 +37,23 @@ from quotas import selectors as quota_selectors
 from quotas.selectors import plan_of
 
 CURSOR = OpenApiParameter("cursor", str, description="`next_cursor` of the page before.")
-LIMIT = OpenApiParameter("limit", int, description=f"1 to {MAX_PAGE_SIZE}; {PAGE_SIZE} by default.")
-ALL = OpenApiParameter("all", bool, description="1: every version of every message, not only the active branch.")
+LIMIT = OpenApiParameter(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE},
+    description=f"1 to {MAX_PAGE_SIZE}; {PAGE_SIZE} by default.",
+)
+ALL = OpenApiParameter(
+    "all",
+    {"type": "integer", "enum": [0, 1]},
+    description="1: every version of every message, not only the active branch.",
+)
 
 
 class ApiView(APIView):
     """Every answer, an error too, tells where the caller stands against the limits."""
 
     schema = ApiSchema()
+    required_scopes = {"GET": Scope.READ, "POST": Scope.CHAT, "PATCH": Scope.CHAT, "DELETE": Scope.CHAT}
 
     @property
     def principal(self) -> Principal:
@@ -53,15 +63,15 @@ class ApiView(APIView):
         answer = super().finalize_response(request, response, *args, **kwargs)
         caller = getattr(request, "_auth", None)  # `request.auth` would raise again what refused the caller
         if isinstance(caller, Principal):
-            for name, value in limit_headers(caller.organization_id).items():
+            for name, value in limit_headers(caller).items():
                 answer.headers.setdefault(name, value)
         return answer
 
 
-def limit_headers(organization_id: UUID) -> dict[str, str]:
+def limit_headers(principal: Principal) -> dict[str, str]:
     """Empty while Redis does not answer: reading needs no limit."""
     try:
-        return async_to_sync(quota_selectors.remaining)(organization_id, plan_of(organization_id)).headers()
+        return async_to_sync(quota_selectors.remaining)(principal, plan_of(principal.organization_id)).headers()
     except Unavailable:
         return {}
 
@@ -108,11 +118,17 @@ class ConversationView(ApiView):
 
 
 class HistoryView(ApiView):
+    @property
+    def default_response_headers(self) -> dict[str, str]:
+        """To this address messages are sent, too, by a raw route."""
+        headers = super().default_response_headers
+        return {**headers, "Allow": f"{headers['Allow']}, POST"}
+
     @extend_schema(operation_id="list_messages", parameters=[CURSOR, LIMIT, ALL], responses=MessagePage)
     def get(self, request: Request, id: str) -> Response:
         """The active branch, newest first; with `all=1` the whole tree."""
         conversation = selectors.get_conversation(self.principal, read_id("conv", id))
-        listing = selectors.tree if request.GET.get("all") == "1" else selectors.active_branch
+        listing = selectors.tree if every_version(request) else selectors.active_branch
         page = listing(conversation, request.GET.get("cursor"), page_size(request))
         return Response(message_page(replace(page, data=selectors.with_current_text(page.data))))
 
@@ -177,6 +193,14 @@ def read_id(prefix: str, text: str) -> UUID:
     if found is None:
         raise NotFound
     return found
+
+
+def every_version(request: HttpRequest | Request) -> bool:
+    """Raises InvalidInput."""
+    text = request.GET.get("all", "0")
+    if text not in ("0", "1"):
+        raise InvalidInput("This is 1, for every version of every message, or 0.", param="all")
+    return text == "1"
 
 
 def page_size(request: HttpRequest | Request) -> int:

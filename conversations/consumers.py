@@ -6,6 +6,7 @@ yours or deleted, 4408 too slow, 4429 too many frames, 1009 too big, 1011 our fa
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -149,6 +150,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 raise
             except AppError as error:
                 await self._refuse(error, command.id if isinstance(command, Send) else None)
+                if self.page is not None and error.status == HTTPStatus.TOO_MANY_REQUESTS:
+                    await self.page.refresh_meters()  # what is said to be used up should not look free
 
     async def _carry_out(self, principal: Principal, command: Command) -> None:
         page = self.page

@@ -11,6 +11,7 @@ from django.utils import timezone
 from chatsite.accounts.protocol import Principal
 from chatsite.errors import InvalidInput, NotFound
 from chatsite.status import move
+from chatsite.text_checks import clean_line
 from conversations import selectors
 from conversations.errors import NotContinuable, ReplyRunning
 from conversations.models import Conversation, Message, MessageStatus
@@ -161,8 +162,11 @@ def continuable(message: Message) -> bool:
 
 
 def title_from(content: str) -> str:
-    """The first words of a message: one line, cut at a word where there is one."""
-    line = " ".join(content.split())
+    """The first words of a message: one line that other people may read, cut at a word where there is one.
+
+    Empty where the message shows nothing.
+    """
+    line = clean_line(" ".join(content.split()))
     if len(line) <= TITLE_CHARACTERS:
         return line
     head = line[: TITLE_CHARACTERS + 1].rpartition(" ")[0] or line[:TITLE_CHARACTERS]

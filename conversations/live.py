@@ -69,12 +69,16 @@ class LivePage:
         await self._unfollow()
         branch = await self._load()
         last = branch.articles[-1] if branch.articles else None
-        if last is None or not _continues(place, last):
-            await self._show(branch)
+        if last is not None and _continues(place, last):
+            self._shown = marks(branch.articles)
+            if place.cursor is not None:
+                self._follow(last, place.cursor)
             return
-        self._shown = marks(branch.articles)
-        if place.cursor is not None:
-            self._follow(last, place.cursor)
+        self._shown = shown_at(place, branch.articles)
+        if self._shown:
+            await self._bring(branch)
+        else:
+            await self._show(branch)
 
     async def refresh(self, confirmed: str | None = None) -> None:
         """Something may have changed: appends, removes and follows what the page does not show yet.
@@ -86,7 +90,11 @@ class LivePage:
         if self._shown is None:  # it has not connected; catch_up will see to it
             await self._emit_all([settled])
             return
-        branch = await self._load()
+        await self._bring(await self._load(), settled)
+
+    async def _bring(self, branch: Branch, settled: str = "") -> None:
+        """Makes the page show the branch, and touches nothing that it shows already."""
+        assert self._shown is not None
         now = marks(branch.articles)
         kept = common_start(self._shown, now)
         if kept is None:
@@ -268,6 +276,19 @@ def common_start(shown: Sequence[Mark], now: Sequence[Mark]) -> Kept | None:
     while length < len(now) and offset + length < len(shown) and shown[offset + length] == now[length]:
         length += 1
     return Kept(offset + length, length)
+
+
+def shown_at(place: Place, articles: Sequence[Article]) -> list[Mark]:
+    """What a page shows that ends at `place`; nothing where that is not among the articles.
+
+    What stands above a turn never changes. A reply that was running there may have another end by now.
+    """
+    ids = [article.id for article in articles]
+    if place.message_id not in ids:
+        return []
+    at = ids.index(place.message_id)
+    settled = place.cursor is None and not articles[at].running
+    return [*marks(articles[:at]), (place.message_id, place.request_id if settled else NOT_STARTED)]
 
 
 def _continues(place: Place, last: Article) -> bool:

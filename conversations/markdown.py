@@ -2,7 +2,8 @@
 
 Three lines of defence, each enough on its own: raw HTML in the text is escaped, the result is cleaned by an allow-list,
 and the page's Content-Security-Policy runs no inline script. Images become links: a fetched image would tell its host
-who reads. `static/js/reply.js` renders the same shapes while a reply streams, so nothing jumps when it ends.
+who reads. `static/js/markdown.js` renders the same while a reply streams, so nothing jumps when it ends: what changes
+here changes there.
 """
 
 import re
@@ -14,6 +15,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from pygments import highlight  # type: ignore[import-untyped]
@@ -34,6 +37,7 @@ HIGHLIGHT_CHARS = 3_000  # of a block; a longer one stays plain
 SLOWEST = {"csharp": 1_000}  # the same for languages that take longer
 HIGHLIGHT_BUDGET = 24_000  # characters of all blocks of a text; what comes after them stays plain
 _LONG_RUN = re.compile(r"(.)\1{99}", re.DOTALL)  # one character again and again: what lexers bear least
+_BREAK = re.compile(r"<br {0,9}/?>(?: {0,9}\n {0,99})?", re.IGNORECASE)  # and the end of a line right behind it
 _SPENT = "highlighted"  # characters so far, in the renderer's environment
 CLASS_PREFIX = "hl-"
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix=CLASS_PREFIX)
@@ -53,8 +57,12 @@ ALLOWED_TAGS = {
 ALLOWED_ATTRIBUTES = {"a": {"href", "title"}, "button": {"data-copy", "data-unfold"}, "ol": {"start"}}
 ALLOWED_VALUES = {
     "button": {"type": {"button"}, "aria-expanded": {"false"}},
+    "blockquote": {"dir": {"auto"}},
     "div": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Table"}},
+    "ol": {"dir": {"auto"}},
     "pre": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Code"}},
+    "table": {"dir": {"auto"}},
+    "ul": {"dir": {"auto"}},
 }
 ALLOWED_CLASSES = {
     "button": {"quiet", "unfold"},
@@ -106,7 +114,8 @@ def _highlighted(code: str, language: str, env: EnvType) -> str:
         return escape(code)
     env[_SPENT] = spent
     options = {"stripnl": False, "ensurenl": False, "handlecodeblocks": False}  # the last: no lexer of its own choice
-    return str(highlight(code, lexer(**options), _FORMATTER))
+    shown = str(highlight(code, lexer(**options), _FORMATTER))
+    return shown if code.endswith("\n") else shown.removesuffix("\n")  # the formatter ends each line
 
 
 class _Renderer(RendererHTML):
@@ -124,7 +133,7 @@ class _Renderer(RendererHTML):
         return f'<a href="{escape(token.attrs.get("src", ""))}">{escape(alt)}</a>'
 
     def table_open(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
-        return '<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>'
+        return '<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table dir="auto">'
 
     def table_close(self, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
         return "</table></div>"
@@ -137,8 +146,38 @@ class _Renderer(RendererHTML):
         return f'<div class="math">{escape(tokens[index].content)}</div>\n'
 
 
+def _break_plugin(parser: MarkdownIt) -> None:
+    """The one tag that is no text: models write it to break a line, above all in the cell of a table."""
+    parser.inline.ruler.before("autolink", "break_tag", _break_tag)
+
+
+def _break_tag(state: StateInline, silent: bool) -> bool:
+    found = _BREAK.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("hardbreak", "br", 0)
+    state.pos = found.end()
+    return True
+
+
+def _direction_plugin(parser: MarkdownIt) -> None:
+    """Lists and quotes begin at the side where their language does, markers and bars too."""
+    parser.core.ruler.push("direction", _set_direction)
+
+
+def _set_direction(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type in ("blockquote_open", "bullet_list_open", "ordered_list_open"):
+            token.attrSet("dir", "auto")
+
+
 _OPTIONS = {"html": False, "breaks": True}
 _MARKDOWN = (
-    MarkdownIt("commonmark", _OPTIONS, renderer_cls=_Renderer).enable(["table", "strikethrough"]).use(math_plugin)
+    MarkdownIt("commonmark", _OPTIONS, renderer_cls=_Renderer)
+    .enable(["table", "strikethrough"])
+    .use(math_plugin)
+    .use(_break_plugin)
+    .use(_direction_plugin)
 )
 _MARKDOWN.render("x")  # what it compiles at first use is made here, not by several threads at once

@@ -64,11 +64,12 @@ def context_used(conversation_id: UUID) -> int:
 
 def meters_of(used: int, context_length: int, left: Remaining | None) -> Meters:
     """Pure. `left` None: the limits cannot be read."""
+    tokens = left.tokens if left else None
     found = Meters(
         context_used=used,
         context_length=context_length,
-        quota_left=left.tokens if left else None,
-        quota_limit=left.plan.tokens_per_minute if left else 0,
+        quota_left=tokens.remaining if tokens else None,
+        quota_limit=tokens.limit if tokens else 0,
     )
     return Meters(
         _context_text(found),
@@ -83,7 +84,7 @@ def meters_of(used: int, context_length: int, left: Remaining | None) -> Meters:
 async def _remaining(principal: Principal) -> Remaining | None:
     plan = await quota_selectors.aplan_of(principal.organization_id)
     try:
-        return await quota_selectors.remaining(principal.organization_id, plan)
+        return await quota_selectors.remaining(principal, plan)
     except Unavailable:
         return None  # a page without this figure is better than none
 

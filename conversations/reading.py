@@ -8,14 +8,12 @@ import structlog
 from django.db import transaction
 
 from chatsite.accounts.models import User
-from chatsite.errors import InvalidInput, NotFound, PermissionDenied
-from chatsite.text_checks import letters, line_problem
+from chatsite.errors import NotFound, PermissionDenied
+from chatsite.reasons import stated
 from conversations import selectors
 from conversations.models import Conversation, Message, TextAccess
 
 PERMISSION: Final = "conversations.read_text"
-LEAST_REASON: Final = 10  # letters and digits: a word is no reason
-MOST_REASON: Final = 500  # characters
 MOST_TURNS: Final = 1000
 
 log = structlog.get_logger(__name__)
@@ -46,26 +44,16 @@ def read_with_reason(staff: User, conversation_id: UUID, reason: str) -> Reading
     """
     if not may_read(staff):
         raise PermissionDenied("You may not read conversations.")
-    stated = _checked(reason)
+    reason = stated(reason)
     with transaction.atomic():
         conversation = Conversation.objects.filter(id=conversation_id).first()
         if conversation is None:
             raise NotFound
         record = TextAccess.objects.create(
-            staff_id=staff.id, staff_email=staff.email, conversation_id=conversation_id, reason=stated
+            staff_id=staff.id, staff_email=staff.email, conversation_id=conversation_id, reason=reason
         )
         nearest_first = selectors.branch(conversation.id, conversation.active_leaf_id, MOST_TURNS)
         turns = selectors.with_current_text(nearest_first)[::-1]
         others = conversation.messages.count() - len(turns)
     log.info("conversation read", staff=str(staff.id), conversation=str(conversation_id), record=str(record.id))
     return Reading(record, conversation.title, conversation.system_prompt, turns, others)
-
-
-def _checked(reason: str) -> str:
-    stated = " ".join(reason.split())
-    if problem := line_problem(stated):
-        raise InvalidInput(problem, param="reason")
-    if letters(stated) < LEAST_REASON or len(stated) > MOST_REASON:
-        message = f"Say why in {MOST_REASON} characters or less, at least {LEAST_REASON} of them letters or digits."
-        raise InvalidInput(message, param="reason")
-    return stated

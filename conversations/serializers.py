@@ -37,7 +37,7 @@ class ConversationPage(serializers.Serializer):
 class ConversationChanges(serializers.Serializer):
     """Fields that are left out stay as they are; a new conversation's model is then the first that the plan allows."""
 
-    model = serializers.CharField(max_length=128, required=False)
+    model = serializers.CharField(min_length=1, max_length=128, required=False)
     title = serializers.CharField(max_length=200, required=False, allow_blank=True, validators=[check_line])
     system_prompt = serializers.CharField(max_length=32_768, required=False, allow_blank=True, trim_whitespace=False)
 
@@ -80,26 +80,6 @@ class MessagePage(serializers.Serializer):
     next_cursor = serializers.CharField(allow_null=True)
 
 
-class NewReply(serializers.Serializer):
-    max_tokens = serializers.IntegerField(
-        required=False, min_value=1, help_text="Default: 1024, or the room that is left."
-    )
-    stream = serializers.BooleanField(
-        default=True, help_text="Server-sent events, or the whole message once it is done."
-    )
-
-
-class NewVersion(NewReply):
-    model = serializers.CharField(required=False)
-
-
-class NewMessage(NewVersion):
-    content = serializers.CharField()
-    parent = serializers.CharField(  # type: ignore[assignment]
-        required=False, allow_null=True, help_text="Default: the last reply; null begins anew."
-    )
-
-
 class RequestSerializer(serializers.Serializer):
     """What became of one request. What is not known (yet) is null."""
 
@@ -115,7 +95,7 @@ class RequestSerializer(serializers.Serializer):
     total_ms = serializers.IntegerField(allow_null=True)
     usage = UsageSerializer(allow_null=True)
     cost = serializers.CharField(allow_null=True)
-    decision = serializers.JSONField(allow_null=True)
+    decision = serializers.DictField(allow_null=True)
 
 
 def message_data(message: Message) -> dict[str, Any]:

@@ -4,21 +4,18 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import replace
-from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from django.conf import settings
-from drf_spectacular.utils import OpenApiParameter
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from chatsite.accounts import idempotency
 from chatsite.accounts.protocol import Principal
-from chatsite.errors import AppError, InvalidInput, NotFound, Unavailable
+from chatsite.errors import InvalidInput, NotFound
 from chatsite.ids import parse_id, public_id
-from chatsite.openapi import IDEMPOTENCY_KEY, Operation
 from chatsite.raw import Answer, Body, EmptyAnswer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
+from chatsite.scopes import Scope
 from conversations import selectors, services
 from conversations.acceptance import Accepted
 from conversations.drafts import Branch, Remember
@@ -26,54 +23,32 @@ from conversations.errors import WaitedTooLong
 from conversations.follow import at_end, follow_from, open_reply, read_patiently
 from conversations.models import Message, MessageStatus
 from conversations.selectors import Reply
-from conversations.serializers import MessageSerializer, NewMessage, NewReply, NewVersion, message_data
+from conversations.serializers import message_data
 from conversations.sse import sse_events
 from inference import selectors as inference_selectors
 from inference import services as inference_services
 from inference.protocol import Cursor
-from quotas import selectors as quota_selectors
+from quotas.headers import limited
 
 Start = Callable[[Remember | None], Awaitable[Accepted]]
 
 
 class ContinueBody(Body, frozen=True, kw_only=True):
-    max_tokens: int | None = None
-    stream: bool = True
+    # What says no more than the document does is looked at where the model is known.
+    max_tokens: (
+        Annotated[int, Meta(extra_json_schema={"minimum": 1}, description="Default: 1024, or the room that is left.")]
+        | None
+    ) = None
+    stream: Annotated[bool, Meta(description="Server-sent events, or the whole message once it is done.")] = True
 
 
 class RegenerateBody(ContinueBody, frozen=True, kw_only=True):
-    model: str | None = None
+    model: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
 
 
 class SendBody(RegenerateBody, frozen=True, kw_only=True):
-    content: str
-    parent: str | UnsetType | None = UNSET
-
-
-def limited(handler: Handler) -> Handler:
-    """Every answer, an error too, tells where the caller stands against the limits."""
-
-    @wraps(handler)
-    async def handle(request: RawRequest) -> Answer:
-        try:
-            answer = await handler(request)
-        except AppError as error:
-            error.headers = {**await _limits(request.principal), **error.headers}
-            raise
-        if "x-ratelimit-limit-tokens" in answer.headers:
-            return answer
-        return replace(answer, headers={**await _limits(request.principal), **answer.headers})
-
-    return handle
-
-
-async def _limits(principal: Principal) -> dict[str, str]:
-    """Empty while Redis does not answer: reading needs no limit."""
-    plan = await quota_selectors.aplan_of(principal.organization_id)
-    try:
-        return (await quota_selectors.remaining(principal.organization_id, plan)).headers()
-    except Unavailable:
-        return {}
+    content: Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^\u0000]*$"})]
+    parent: Annotated[str, Meta(description="Default: the last reply; null begins anew.")] | UnsetType | None = UNSET
 
 
 # Handlers. Their docstrings are the operations' descriptions in the OpenAPI document.
@@ -292,40 +267,16 @@ def _cursor(request: RawRequest) -> Cursor | None:
     return cursor
 
 
-LAST_EVENT_ID = OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="The cursor.")
-AFTER = OpenApiParameter("after", str, description="The cursor, where a header cannot be sent.")
 ID = "(?P<id>[^/]+)"
 
 
 def _route(method: str, pattern: str, handler: Handler) -> Route:
-    return Route((method,), re.compile(pattern), handler)
+    return Route((method,), re.compile(pattern), handler, Scope.READ if method == "GET" else Scope.CHAT)
 
 
-# Each raw route with its description.
-DESCRIBED: list[tuple[Route, Operation]] = [
-    (
-        _route("POST", f"/v1/conversations/{ID}/messages", send_message),
-        Operation("send_message", {200: MessageSerializer}, NewMessage, streams=True, parameters=[IDEMPOTENCY_KEY]),
-    ),
-    (
-        _route("GET", f"/v1/messages/{ID}/stream", stream_message),
-        Operation(
-            "stream_message", {204: "Nothing comes after this."}, streams=True, parameters=[LAST_EVENT_ID, AFTER]
-        ),
-    ),
-    (
-        _route("POST", f"/v1/messages/{ID}/stop", stop_message),
-        Operation("stop_message", {200: MessageSerializer, 202: MessageSerializer}, parameters=[IDEMPOTENCY_KEY]),
-    ),
-    (
-        _route("POST", f"/v1/messages/{ID}/continue", continue_message),
-        Operation("continue_message", {200: MessageSerializer}, NewReply, streams=True, parameters=[IDEMPOTENCY_KEY]),
-    ),
-    (
-        _route("POST", f"/v1/messages/{ID}/regenerate", regenerate_message),
-        Operation(
-            "regenerate_message", {200: MessageSerializer}, NewVersion, streams=True, parameters=[IDEMPOTENCY_KEY]
-        ),
-    ),
-]
-ROUTES: list[Route] = [route for route, _ in DESCRIBED]
+SEND = _route("POST", f"/v1/conversations/{ID}/messages", send_message)
+STREAM = _route("GET", f"/v1/messages/{ID}/stream", stream_message)
+STOP = _route("POST", f"/v1/messages/{ID}/stop", stop_message)
+CONTINUE = _route("POST", f"/v1/messages/{ID}/continue", continue_message)
+REGENERATE = _route("POST", f"/v1/messages/{ID}/regenerate", regenerate_message)
+ROUTES = [SEND, STREAM, STOP, CONTINUE, REGENERATE]

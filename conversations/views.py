@@ -3,6 +3,7 @@
 import asyncio
 import json
 from functools import partial
+from http import HTTPStatus
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from chatsite.ids import public_id
 from conversations import frames, services
 from conversations.articles import Branch, load_article
 from conversations.commands import earlier_answer, message_in
+from conversations.meters import load_meters
 from conversations.pages import MODEL_COOKIE, conversation_id, load, load_choices, load_page
 from conversations.visitors import Visitor, allow, signed_in
 from inference.protocol import Cursor
@@ -103,7 +105,7 @@ async def _start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
     try:
         public = await asyncio.shield(beginning)  # a visitor who leaves meanwhile leaves no empty conversation
     except AppError as error:
-        return _refused(request, error)
+        return await _refused(request, principal, error)
     if "HX-Request" not in request.headers:
         return HttpResponseRedirect(f"/c/{public}")
     found, branch = await run_db(load, principal, public)
@@ -152,6 +154,12 @@ async def _begin(principal: Principal, text: FirstMessage, key: str | None = Non
     return public
 
 
-def _refused(request: HttpRequest, error: AppError) -> HttpResponse:
-    """A whole page for those without scripts; of it, htmx takes the sentence and leaves the draft where it is."""
-    return error_page(request, error, title="Not sent", detail=frames.refusal(error))
+async def _refused(request: HttpRequest, principal: Principal, error: AppError) -> HttpResponse:
+    """A whole page for those without scripts; of it, htmx takes the sentence and leaves the draft where it is.
+
+    What is said to be used up should not look free: the figures under the message box come with it.
+    """
+    page = error_page(request, error, title="Not sent", detail=frames.refusal(error))
+    if "HX-Request" in request.headers and error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        page.write(frames.meters(await load_meters(principal, None, 0)))
+    return page

@@ -18,8 +18,11 @@ from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import NOTHING, Link, joined, list_link, row_link
 from chatsite.look_only import LookOnlyAdmin
 from inference import admin_owners, overview, timeline
+from inference.admin_kept import CallReadingAdmin, KeptCallAdmin, TextKeepingAdmin
 from inference.models import Model, Replica, Request
 from quotas.selectors import ledger_of
+
+__all__ = ["CallReadingAdmin", "KeptCallAdmin", "TextKeepingAdmin"]  # registered by being imported
 
 log = structlog.get_logger(__name__)
 STATES = {"ready": "good", "loading": "busy", "down": "bad", "unknown": "quiet"}
@@ -138,6 +141,7 @@ class RequestAdmin(OfPeopleAdmin):
     id_lookups = {
         "req": ["id"],
         "msg": ["owner_id"],
+        "call": ["owner_id"],
         "conv": ["container"],
         "user": ["user_id"],
         "org": ["organization_id"],
@@ -200,6 +204,8 @@ class RequestAdmin(OfPeopleAdmin):
 
     @admin.display(description="belongs to")
     def owner(self, row: Request) -> str:
+        if row.owner_kind == "completion":
+            return "a call of the API, of which no text is kept"
         links: list[Link] = admin_owners.links(row.owner_kind, row.owner_id)
         return joined(links) if links else f"{row.owner_kind} {row.owner_id}, which is gone"
 

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
-from chatsite.redis import Call, Script, async_client
+from chatsite.redis import Arg, Call, Script, async_client, send
 from inference.protocol import EndEvent, LogEvent, Result, RetryingEvent, StartedEvent, TokensEvent
 from inference.redis import keys
 
@@ -31,9 +31,10 @@ START = "0-0"
 APPENDED, REPEATED, FENCED, LOST = 1, 2, 0, -1  # answers of append
 _TAIL, _END = 500, 1000
 
+Entry = tuple[bytes, list[bytes]]  # as Redis gives it: the id, then names and values in turn
 BLOCK_UP_TO = 16  # streams: beyond, short polls cost the server less than one blocking read over all
 POLL_SECONDS = 0.02  # at least; with more streams up to MOST_POLL_SECONDS
-POLL_PER_STREAM, MOST_POLL_SECONDS = 0.0006, 0.05
+POLL_PER_STREAM, MOST_POLL_SECONDS = 0.0006, 0.1
 BLOCK_MS = 1000
 QUIET_SECONDS = 1.0
 QUEUE_LIMIT = 256  # entries a slow watcher may owe before it reads for itself again
@@ -140,11 +141,11 @@ class Watcher:
     def lagging(self) -> bool:
         return self.events.qsize() >= QUEUE_LIMIT
 
-    def take(self, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def take(self, entries: Sequence[Entry]) -> None:
         self.quiet = False
         for entry, fields in entries:
             self.after = entry.decode()
-            self.events.put_nowait(_event(self.after, fields))
+            self.events.put_nowait(_event(self.after, dict(zip(fields[::2], fields[1::2], strict=True))))
 
     def tick(self) -> None:
         """Tells a reader that waits in vain that nothing comes."""
@@ -216,17 +217,19 @@ class Hub:
             blocking = len(wanted) <= BLOCK_UP_TO
             self._blocked = number if blocking and not self._changed.is_set() else None
             block = BLOCK_MS if self._blocked is not None else None
-            found = await reader.xread(wanted, count=QUEUE_LIMIT, block=block)
+            [found] = await send(reader, [_xread(wanted, block)])
             self._blocked = None
+            if isinstance(found, ResponseError):
+                raise found
             for key, entries in _pairs(found):
                 for watcher in by_key[key]:
                     watcher.take(_after(entries, watcher.after))
             if not blocking:
                 await asyncio.sleep(min(MOST_POLL_SECONDS, max(POLL_SECONDS, POLL_PER_STREAM * len(wanted))))
 
-    def _wanted(self) -> tuple[dict[Any, Any], dict[bytes, list[Watcher]]]:
+    def _wanted(self) -> tuple[dict[bytes, str], dict[bytes, list[Watcher]]]:
         """From where each log is read: behind what the slowest of its watchers has; and who watches it."""
-        wanted: dict[Any, Any] = {}
+        wanted: dict[bytes, str] = {}
         by_key: dict[bytes, list[Watcher]] = {}
         for watcher in self.watchers:
             if watcher.lagging:
@@ -282,11 +285,16 @@ def _tokens_of(entry: bytes) -> int:
     return int(entry.partition(b"-")[0])
 
 
-def _pairs(found: Any) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
-    """redis-py answers a list of pairs (RESP2) or a mapping (RESP3)."""
+def _xread(wanted: dict[bytes, str], block_ms: int | None) -> list[Arg]:
+    blocking: list[Arg] = [] if block_ms is None else ["BLOCK", block_ms]
+    return ["XREAD", "COUNT", QUEUE_LIMIT, *blocking, "STREAMS", *wanted.keys(), *wanted.values()]
+
+
+def _pairs(found: Any) -> list[tuple[bytes, list[Entry]]]:
+    """A list of pairs (RESP2) or a mapping (RESP3)."""
     return list(found.items()) if isinstance(found, dict) else list(found or [])
 
 
-def _after(entries: list[tuple[bytes, dict[bytes, bytes]]], after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+def _after(entries: list[Entry], after: str) -> list[Entry]:
     limit = _order(after)
     return [pair for pair in entries if _order(pair[0].decode()) > limit]

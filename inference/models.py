@@ -1,6 +1,7 @@
 """Models, their replicas, requests, and the partial text of replies that still run."""
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -94,6 +95,7 @@ class Request(models.Model):
     lane = models.CharField(max_length=16, choices=Lane.choices)
     owner_kind = models.CharField(max_length=32)  # a key of settings.REQUEST_OWNERS
     owner_id = models.UUIDField(db_index=True)
+    caller_id = models.UUIDField(null=True)  # the process without which nobody waits (inference.presence)
     status = models.CharField(max_length=16, choices=RequestStatus.choices, default=RequestStatus.QUEUED)
     sampling = models.JSONField()
     cache_salt = models.CharField(max_length=64)
@@ -153,3 +155,62 @@ class Partial(models.Model):
 
     def __str__(self) -> str:
         return f"tokens {self.from_token} to {self.to_token} of {self.request_id}"
+
+
+class TextKeeping(models.Model):
+    """An organization that asked for the texts of its stateless calls to be kept. Without a row nothing is."""
+
+    organization = models.OneToOneField(Organization, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    days = models.PositiveSmallIntegerField(
+        default=30,
+        validators=[MinValueValidator(1), MaxValueValidator(365)],
+        help_text="Texts are deleted when they are older than this.",
+    )
+    since = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = "keeping of texts"
+        verbose_name_plural = "keeping of texts"
+        constraints = [models.CheckConstraint(condition=models.Q(days__gt=0), name="texts_are_kept_for_days")]
+
+    def __str__(self) -> str:
+        return f"{self.organization}: {self.days} days"
+
+
+class KeptCall(models.Model):
+    """What one answer of the OpenAI-compatible API was asked, and what it said."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    request_id = models.UUIDField(unique=True)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    user_id = models.UUIDField()
+    api_key_id = models.UUIDField(null=True)
+    model = models.CharField(max_length=100)
+    prompt = models.JSONField()  # [{"role", "content"}, ...], a text, or token ids
+    answer = models.TextField(blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        permissions = [("read_call", "Can read the texts of kept calls, with a reason")]
+        indexes = [models.Index(fields=["organization", "created_at"], name="kept_calls_to_forget")]
+
+    def __str__(self) -> str:
+        return f"call_{self.id}"
+
+
+class CallReading(models.Model):
+    """Somebody of the staff has read a kept call, and why. For ever: no foreign keys, never changed."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    staff_id = models.UUIDField()
+    staff_email = models.EmailField()
+    call_id = models.UUIDField(db_index=True)
+    reason = models.TextField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = "reading of a call"
+        verbose_name_plural = "readings of calls"
+
+    def __str__(self) -> str:
+        return f"{self.staff_email} read call_{self.call_id}"

@@ -188,4 +188,4 @@ async def any_engine(model: Model) -> tuple[Engine, str]:
             continue  # the next one may do it; if none does, the caller is told
         if served:
             return engine, model.engine_model or served[0].name
-    raise EngineUnavailable(retry_after=5)
+    raise EngineUnavailable("No engine of this model answers yet: it is loading, or down.", retry_after=5)

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
+from psycopg.types.json import Jsonb
 from redis.exceptions import RedisError
 
 from chatsite.accounts.protocol import Principal
@@ -24,6 +27,7 @@ from inference.redis.scheduler import Scheduler
 from inference.settlement import CANCELLED
 
 log = structlog.get_logger(__name__)
+_OPEN_REQUEST = (Path(__file__).parent / "sql" / "open_request.sql").read_text()  # a quarter of the time of the ORM
 LANES = {"free": Lane.FREE, "paid": Lane.PAID, "enterprise": Lane.ENTERPRISE}
 
 
@@ -60,29 +64,36 @@ def open_request(
     base_tokens: int = 0,
     base_chars: int = 0,
     bills_prompt: bool = True,
+    caller_id: UUID | None = None,
 ) -> OpenedRequest:
-    """Writes the row, inside the caller's transaction; `submit` the result after its commit."""
+    """Writes the row, inside the caller's transaction; `submit` the result after its commit.
+
+    `caller_id`: the process that holds the connection, where its end is to cancel the request.
+    """
     lane = LANES[tier]
     now = timezone.now()
     deadline = now + timedelta(seconds=settings.QUEUE_TIMEOUT_SECONDS[lane])
-    Request.objects.create(
-        id=request_id,
-        organization_id=principal.organization_id,
-        user_id=principal.user_id,
-        api_key_id=principal.api_key_id,
-        model_id=prepared.model,
-        lane=lane,
-        owner_kind=owner_kind,
-        owner_id=owner_id,
-        sampling=asdict(prepared.sampling),
-        cache_salt=prepared.cache_salt,
-        prompt_tokens=len(prepared.token_ids),
-        base_tokens=base_tokens,
-        base_chars=base_chars,
-        bills_prompt=bills_prompt,
-        created_at=now,
-        deadline=deadline,
-    )
+    row: dict[str, Any] = {
+        "id": request_id,
+        "organization_id": principal.organization_id,
+        "user_id": principal.user_id,
+        "api_key_id": principal.api_key_id,
+        "model_id": prepared.model,
+        "lane": lane.value,
+        "owner_kind": owner_kind,
+        "owner_id": owner_id,
+        "caller_id": caller_id,
+        "sampling": Jsonb(asdict(prepared.sampling)),
+        "cache_salt": prepared.cache_salt,
+        "prompt_tokens": len(prepared.token_ids),
+        "bills_prompt": bills_prompt,
+        "base_tokens": base_tokens,
+        "base_chars": base_chars,
+        "created_at": now,
+        "deadline": deadline,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN_REQUEST, row)
     tenant = principal.organization_id
     return OpenedRequest(request_id, prepared.model, lane, tenant, int(deadline.timestamp() * 1000), prepared)
 

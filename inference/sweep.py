@@ -8,10 +8,12 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
+from inference import presence
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
 from inference.redis import keys
@@ -68,6 +70,7 @@ async def _forget(scheduler: Scheduler, request_id: UUID) -> None:
 
 async def _compare() -> None:
     """PostgreSQL is the truth: what it has open must be known to Redis; what it has ended must be released there."""
+    await _cancel_uncalled()
     ended, still_open = await run_db(_unreleased)
     if ended:
         await run_db(mark_released, await release(ended))
@@ -82,6 +85,13 @@ async def _compare() -> None:
                 await _enter_again(scheduler, request_id)
             elif cancelled:
                 await scheduler.cancel(request_id)  # whoever asked may have died before telling Redis
+
+
+async def _cancel_uncalled() -> None:
+    """Nobody waits for a call whose process is gone: a stop is noted here, and announced with the others."""
+    gone = await presence.gone(await run_db(_callers))
+    if gone:
+        log.warning("callers are gone", requests=await run_db(_note_cancelled, gone))
 
 
 async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
@@ -127,6 +137,22 @@ async def _is_loading(model: str) -> bool:
 async def _states(model: str) -> list[ReplicaState | None]:
     row = await run_db(lambda: Model.objects.prefetch_related("replicas").get(name=model))
     return await published_states(async_client(), model, [replica for replica in row.replicas.all() if replica.enabled])
+
+
+def _callers() -> list[UUID]:
+    """Processes that callers of open requests are connected to."""
+    callers = _open_calls().values_list("caller_id", flat=True).distinct()
+    return [caller for caller in callers if caller is not None]
+
+
+def _note_cancelled(callers: Collection[UUID]) -> int:
+    return _open_calls().filter(caller_id__in=callers).update(cancel_requested_at=timezone.now())
+
+
+def _open_calls() -> QuerySet[Request]:
+    return Request.objects.filter(
+        released_at=None, status__in=Request.TRANSITIONS.active, cancel_requested_at=None, caller_id__isnull=False
+    )
 
 
 def _model_names() -> list[str]:

@@ -5,6 +5,7 @@ import asyncio
 from celery import shared_task
 
 from chatsite.redis import close_async_client
+from inference import keeping
 from inference.sweep import sweep
 
 
@@ -19,3 +20,9 @@ async def _sweep() -> None:
         await sweep()
     finally:
         await close_async_client()
+
+
+@shared_task(name="inference.tasks.forget_kept_calls")
+def forget_kept_calls() -> None:
+    """Clears out texts that are kept no longer."""
+    keeping.forget_old()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from inference.replicas import any_engine
 from inference.vllm import EngineError
 
 _tokenizers: dict[str, ChatTokenizer] = {}  # by folder: a process loads each once
+_loading = threading.Lock()
 SMALL_CHARACTERS = 4096  # below, encoding takes less than handing it to a thread
 
 
@@ -88,8 +90,14 @@ async def load_tokenizer(model: Model) -> ChatTokenizer:
             raise ModelLoading(
                 "The model is being prepared, which takes some minutes on the first start.", retry_after=10
             )
-        _tokenizers[key] = await asyncio.to_thread(ChatTokenizer.load, Path(folder))
+        await asyncio.to_thread(_load, key, folder)
     return _tokenizers[key]
+
+
+def _load(key: str, folder: Path) -> None:
+    with _loading:  # the first callers come together: one loads, and the others find it loaded
+        if key not in _tokenizers:
+            _tokenizers[key] = ChatTokenizer.load(folder)
 
 
 async def _encode_text_by_engine(model: Model, text: str) -> list[int]:
@@ -98,7 +106,7 @@ async def _encode_text_by_engine(model: Model, text: str) -> list[int]:
     try:
         return await engine.tokenize_text(name, text)
     except EngineError as error:
-        raise EngineUnavailable(retry_after=5) from error
+        raise EngineUnavailable("The engine of this model does not answer.", retry_after=5) from error
 
 
 def _refuse_control(text: str) -> None:
@@ -113,4 +121,4 @@ async def _encode_by_engine(model: Model, turns: Sequence[Turn]) -> list[int]:
     try:
         return await engine.tokenize(name, [{"role": turn.role, "content": turn.content} for turn in turns])
     except EngineError as error:
-        raise EngineUnavailable(retry_after=5) from error
+        raise EngineUnavailable("The engine of this model does not answer.", retry_after=5) from error

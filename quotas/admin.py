@@ -28,6 +28,11 @@ class PlanForm(forms.ModelForm):
     def clean_concurrent(self) -> int:
         return self._positive("concurrent", "A plan needs at least one reply at a time.")
 
+    def clean_requests_per_minute(self) -> int | None:
+        if self.cleaned_data["requests_per_minute"] is None:
+            return None
+        return self._positive("requests_per_minute", "A plan needs at least one request a minute, or no such limit.")
+
     def _positive(self, name: str, message: str) -> int:
         value = int(self.cleaned_data[name])
         if value < 1:
@@ -63,7 +68,9 @@ class OutcomeFilter(admin.SimpleListFilter):
 @admin.register(Plan)
 class PlanAdmin(SearchableAdmin):
     form = PlanForm
-    list_display = ["name", "tier", "tokens_per_minute", "concurrent", "is_default", "organizations"]
+    list_display = [
+        "name", "tier", "tokens_per_minute", "requests_per_minute", "concurrent", "is_default", "organizations",
+    ]  # fmt: skip
     list_filter = ["tier"]
     ordering = ["tokens_per_minute"]
     search_fields = ["name"]

@@ -3,6 +3,7 @@
 RateLimited (chatsite.errors)
 └── QuotaExceeded              429 rate_limited
     ├── TokensPerMinuteExceeded
+    ├── RequestsPerMinuteExceeded
     ├── TooManyReplies
     └── RequestExceedsLimit    429 rate_limited, no retry
 """
@@ -12,7 +13,7 @@ from quotas.protocol import Remaining
 
 
 class QuotaExceeded(RateLimited):
-    """A limit of the plan is reached."""
+    """A limit of the plan or of the API key is reached."""
 
     def __init__(self, message: str, remaining: Remaining, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -21,14 +22,23 @@ class QuotaExceeded(RateLimited):
 
 
 class TokensPerMinuteExceeded(QuotaExceeded):
-    """The plan's tokens per minute are used up."""  # retry_after: when there will be enough
+    """The tokens per minute are used up."""  # retry_after: when there will be enough
+
+
+class RequestsPerMinuteExceeded(QuotaExceeded):
+    """The requests per minute are used up."""  # retry_after: when there will be another
 
 
 class TooManyReplies(QuotaExceeded):
-    """As many replies run as the plan allows at once."""
+    """As many replies run as are allowed at once."""
+
+    def __init__(self, message: str, remaining: Remaining, retry_after: float | None = None) -> None:
+        super().__init__(message, remaining, retry_after)
+        # Whatever the minute would allow: no request may start before one has ended.
+        self.headers = {**self.headers, "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}
 
 
 class RequestExceedsLimit(QuotaExceeded):
-    """One request alone is larger than the plan's minute: waiting does not help."""
+    """One request alone is larger than a limit: waiting does not help."""
 
     should_retry = False

@@ -22,6 +22,7 @@ class Plan(models.Model):
     name = models.SlugField(unique=True)
     tier = models.CharField(max_length=16, choices=Tier.choices, default=Tier.FREE)
     tokens_per_minute = models.PositiveIntegerField()
+    requests_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no such limit")
     concurrent = models.PositiveIntegerField(help_text="Replies that may run at once")
     is_default = models.BooleanField(default=False, help_text="Given to new organizations")
 
@@ -33,6 +34,10 @@ class Plan(models.Model):
             models.CheckConstraint(condition=models.Q(tier__in=Tier.values), name="plan_tier_known"),
             models.CheckConstraint(
                 condition=models.Q(tokens_per_minute__gt=0, concurrent__gt=0), name="plan_limits_positive"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(requests_per_minute=None) | models.Q(requests_per_minute__gt=0),
+                name="plan_requests_positive",
             ),
         ]
 

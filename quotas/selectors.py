@@ -1,21 +1,26 @@
 """Plans, and where an organization stands, read."""
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import RedisError
 
+from chatsite.accounts.protocol import Principal
 from chatsite.caching import ShortCache
 from chatsite.database import run_db
 from chatsite.errors import Unavailable
-from chatsite.redis import SCHEMA, async_client
+from chatsite.redis import SCHEMA, Arg, Script, async_client
 from quotas.models import LedgerEntry, Plan
-from quotas.protocol import PlanLimits, Remaining
+from quotas.protocol import Bucket, PlanLimits, Remaining, Standing, buckets_of
 
 __all__ = ["PlanLimits", "Remaining", "aplan_of", "known_plans", "ledger_of", "plan_of", "quota_prefix", "remaining"]
 
+SCRIPTS: Final = Path(__file__).parent / "redis"
+BUCKETS: Final = SCRIPTS / "buckets.lua"  # ahead of every script
+STANDING: Final = Script.load(SCRIPTS / "standing.lua", BUCKETS)
 PLAN_SECONDS = 5.0  # a changed plan is seen everywhere after this long
 known_plans: ShortCache[UUID, PlanLimits] = ShortCache(PLAN_SECONDS)
 
@@ -34,7 +39,7 @@ def plan_of(organization_id: UUID) -> PlanLimits:
     )
     if plan is None:
         raise ImproperlyConfigured("No plan is marked as the default: mark one in the admin.")
-    limits = PlanLimits(plan.name, plan.tier, plan.tokens_per_minute, plan.concurrent)
+    limits = PlanLimits(plan.name, plan.tier, plan.tokens_per_minute, plan.concurrent, plan.requests_per_minute)
     known_plans.put(organization_id, limits)
     return limits
 
@@ -50,28 +55,24 @@ def ledger_of(request_id: UUID) -> list[LedgerEntry]:
     return list(LedgerEntry.objects.filter(request_id=request_id).order_by("id"))
 
 
-async def remaining(organization_id: UUID, plan: PlanLimits) -> Remaining:
-    """Where the organization stands now, for the headers of answers that reserve nothing. Raises Unavailable."""
-    prefix = quota_prefix(organization_id)
+async def remaining(principal: Principal, plan: PlanLimits) -> Remaining:
+    """Where the caller stands now, for the headers of answers that reserve nothing. Raises Unavailable."""
+    buckets = buckets_of(principal, plan)
+    args: list[Arg] = []
+    for each in buckets:
+        args += (each.name, each.tokens_per_minute or 0, each.requests_per_minute or 0)
     try:
-        async with async_client().pipeline(transaction=False) as pipe:
-            pipe.time()
-            pipe.hmget(f"{prefix}:bucket", ["used", "at"])
-            pipe.zrange(f"{prefix}:live", 0, -1, withscores=True)
-            time, bucket, live = await pipe.execute()
+        _, *counts = await STANDING(async_client(), quota_prefix(principal.organization_id), *args)
     except RedisError as error:
         raise Unavailable(retry_after=2) from error
-    now = time[0] * 1000 + time[1] // 1000
-    running = sum(1 for _, expiry in live if expiry > now)
-    return Remaining(plan, drained(bucket, now, plan), running)
+    return Remaining(standings(buckets, counts))
+
+
+def standings(buckets: Sequence[Bucket], counts: Sequence[int]) -> tuple[Standing, ...]:
+    """Of each bucket, from the scripts' answers: tokens, requests and replies of one after the other."""
+    return tuple(Standing(bucket, *counts[3 * index : 3 * index + 3]) for index, bucket in enumerate(buckets))
 
 
 def quota_prefix(organization_id: UUID) -> str:
     """Where everything of an organization is in Redis: one hash slot."""
     return f"{SCHEMA}:{{o:{organization_id}}}"
-
-
-def drained(bucket: Sequence[Any], now: int, plan: PlanLimits) -> int:
-    """Tokens used at `now` (ms), from the bucket's `used` and `at`."""
-    used, at = float(bucket[0] or 0), int(bucket[1] or now)
-    return max(0, round(used - max(0, now - at) * plan.tokens_per_minute / 60_000))

@@ -5,7 +5,7 @@ be kept. What runs goes on: renewals and settlements are repeated by their calle
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,12 +13,19 @@ from uuid import UUID
 from django.db import connection, transaction
 from redis.exceptions import RedisError
 
+from chatsite.accounts.protocol import Principal
 from chatsite.errors import Unavailable
-from chatsite.redis import Call, Script, async_client
-from quotas.errors import RequestExceedsLimit, TokensPerMinuteExceeded, TooManyReplies
+from chatsite.redis import Arg, Call, Script, async_client
+from quotas.errors import (
+    QuotaExceeded,
+    RequestExceedsLimit,
+    RequestsPerMinuteExceeded,
+    TokensPerMinuteExceeded,
+    TooManyReplies,
+)
 from quotas.models import LedgerEntry, Plan, Subscription
-from quotas.protocol import PlanLimits, Prices, Remaining, TokenUsage, cost
-from quotas.selectors import known_plans, quota_prefix
+from quotas.protocol import Bucket, PlanLimits, Prices, Remaining, Standing, TokenUsage, buckets_of, cost
+from quotas.selectors import BUCKETS, SCRIPTS, known_plans, quota_prefix, standings
 
 __all__ = [
     "PlanLimits",
@@ -34,51 +41,75 @@ __all__ = [
     "subscribe",
 ]
 
-SCRIPTS = Path(__file__).parent / "redis"
 _RECORD_USAGE = (Path(__file__).parent / "sql" / "record_usage.sql").read_text()  # a third of what the ORM takes
-RESERVE = Script.load(SCRIPTS / "reserve.lua")
-RENEW = Script.load(SCRIPTS / "renew.lua")
-SETTLE = Script.load(SCRIPTS / "settle.lua")
+RESERVE = Script.load(SCRIPTS / "reserve.lua", BUCKETS)
+RENEW = Script.load(SCRIPTS / "renew.lua", BUCKETS)
+SETTLE = Script.load(SCRIPTS / "settle.lua", BUCKETS)
 REMEMBER_SECONDS = 300  # how long a settled request is known as such: longer than any repeat of its last steps takes
 REPLY_ENDS_SECONDS = 1.0  # when a running reply will end is not known; clients ask again after this
-NO_TOKENS, NO_PLACE = 1, 2  # verdicts of reserve.lua
+RESERVED, NO_TOKENS, NO_REQUESTS = 0, 1, 2  # verdicts of reserve.lua
 
 
-async def reserve(
-    organization_id: UUID, request_id: UUID, plan: PlanLimits, tokens: int, ttl_seconds: float
-) -> Remaining:
-    """Takes `tokens` from the plan's minute and one place among its replies, until settled or not renewed in time.
+async def reserve(principal: Principal, plan: PlanLimits, replies: Mapping[UUID, int], ttl_seconds: float) -> Remaining:
+    """Takes, in every bucket that applies, one request, and for each reply (a request id) its tokens and a place.
 
-    Idempotent by request. Raises TokensPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, Unavailable; then
-    nothing was taken.
+    They are held until settled or not renewed in time. Idempotent by reply. Raises TokensPerMinuteExceeded,
+    RequestsPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, Unavailable; then nothing was taken anywhere.
     """
-    if tokens > plan.tokens_per_minute:
-        raise RequestExceedsLimit(
-            f"This may take {tokens:,} tokens, and the {plan.name} plan allows {plan.tokens_per_minute:,} a minute.",
-            Remaining(plan, 0, 0),
-        )
-    args = (str(request_id), tokens, _ms(ttl_seconds), plan.tokens_per_minute, plan.concurrent)
+    buckets = buckets_of(principal, plan)
+    _check_size(buckets, replies)
+    args: list[Arg] = [_ms(ttl_seconds), len(buckets)]
+    for each in buckets:
+        args += (each.name, each.tokens_per_minute or 0, each.requests_per_minute or 0, each.concurrent or 0)
+    for reply, tokens in replies.items():
+        args += (str(reply), tokens)
     try:
-        verdict, used, running, wait, _ = await RESERVE(async_client(), quota_prefix(organization_id), *args)
+        answer = await RESERVE(async_client(), quota_prefix(principal.organization_id), *args)
     except RedisError as error:
         raise Unavailable("The limits cannot be checked now. Try again shortly.", retry_after=2) from error
-    remaining = Remaining(plan, used, running)
-    if verdict == NO_TOKENS:
-        message = (
-            f"The {plan.name} plan allows {plan.tokens_per_minute:,} tokens a minute; "
-            f"{remaining.tokens:,} are left now."
-        )
-        raise TokensPerMinuteExceeded(message, remaining, retry_after=wait / 1000)
-    if verdict == NO_PLACE:
-        message = f"The {plan.name} plan allows {plan.concurrent} replies at once, and as many are running."
-        raise TooManyReplies(message, remaining, retry_after=REPLY_ENDS_SECONDS)
+    verdict, refusing, wait, _, *counts = answer
+    remaining = Remaining(standings(buckets, counts))
+    if verdict != RESERVED:
+        raise _refusal(verdict, remaining.standings[refusing - 1], remaining, wait / 1000)
     return remaining
+
+
+def _check_size(buckets: Sequence[Bucket], replies: Mapping[UUID, int]) -> None:
+    """Raises RequestExceedsLimit for what no waiting would make room for."""
+    tokens = sum(replies.values())
+    for each in buckets:
+        if each.tokens_per_minute is not None and tokens > each.tokens_per_minute:
+            much = f"This may take {tokens:,} tokens, and {_inside(each)} allows {each.tokens_per_minute:,} a minute."
+            raise RequestExceedsLimit(much, Remaining((Standing(each),)))
+        if each.concurrent is not None and len(replies) > each.concurrent:
+            many = f"This asks for {len(replies)} replies, and {_inside(each)} allows {each.concurrent} at once."
+            raise RequestExceedsLimit(many, Remaining((Standing(each),)))
+
+
+def _refusal(verdict: int, standing: Standing, remaining: Remaining, wait: float) -> QuotaExceeded:
+    bucket = standing.bucket
+    if verdict == NO_TOKENS:
+        limit = bucket.tokens_per_minute or 0
+        left = max(0, limit - standing.tokens)
+        message = f"{bucket.title} allows {limit:,} tokens a minute; {left:,} are left now."
+        return TokensPerMinuteExceeded(message, remaining, retry_after=wait)
+    if verdict == NO_REQUESTS:
+        message = f"{bucket.title} allows {bucket.requests_per_minute:,} requests a minute, and they are used up."
+        return RequestsPerMinuteExceeded(message, remaining, retry_after=wait)
+    message = f"{bucket.title} allows {bucket.concurrent} replies at once, and {standing.running} are running."
+    return TooManyReplies(message, remaining, retry_after=REPLY_ENDS_SECONDS)
+
+
+def _inside(bucket: Bucket) -> str:
+    """Its title within a sentence."""
+    return bucket.title[:1].lower() + bucket.title[1:]
 
 
 def renew_calls(items: Iterable[tuple[UUID, UUID]], ttl_seconds: float) -> list[Call]:
     """Keeps the reservations of (organization, request) alive for another `ttl_seconds`: one call per organization.
 
     A reservation that Redis has lost gets its place back, without tokens; all that it used is taken when it is settled.
+    It then counts against the plan alone: which key it came by is lost, too.
     """
     by_organization: dict[UUID, list[str]] = defaultdict(list)
     for organization_id, request_id in items:

@@ -10,10 +10,10 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
-from chatsite.accounts.models import User
+from chatsite.accounts.models import KeyEvent, User
 from chatsite.ids import new_id
 from conversations.models import Conversation, Message, Share, TextAccess
-from inference.models import Model, Replica, Request
+from inference.models import CallReading, KeptCall, Model, Replica, Request, TextKeeping
 from inference.protocol import Usage
 from quotas.models import LedgerEntry, Plan
 from quotas.services import Prices, record_usage
@@ -25,12 +25,16 @@ LISTS = [
     "accounts_user",
     "accounts_organization",
     "accounts_apikey",
+    "accounts_keyevent",
     "usersessions_usersession",
     "socialaccount_socialaccount",
     "auth_group",
     "inference_request",
     "inference_model",
     "inference_replica",
+    "inference_keptcall",
+    "inference_callreading",
+    "inference_textkeeping",
     "quotas_ledgerentry",
     "quotas_plan",
     "quotas_subscription",
@@ -71,9 +75,13 @@ class Rows:
             ("accounts_user", self.person.user.pk),
             ("accounts_organization", self.person.organization.pk),
             ("accounts_apikey", self.person.key.pk),
+            ("accounts_keyevent", KeyEvent.objects.filter(key_id=self.person.key.pk).latest("id").pk),
             ("inference_request", self.request.pk),
             ("inference_model", self.model.pk),
             ("inference_replica", self.replica.pk),
+            ("inference_keptcall", KeptCall.objects.get(organization=self.person.organization).pk),
+            ("inference_callreading", CallReading.objects.latest("id").pk),
+            ("inference_textkeeping", self.person.organization.pk),
             ("quotas_ledgerentry", self.ledger.pk),
             ("quotas_plan", Plan.objects.get(name="free").pk),
             ("quotas_subscription", self.person.organization.pk),
@@ -102,7 +110,26 @@ def make_rows(person: Person, model: Model, **request: Any) -> Rows:
     access = TextAccess.objects.create(
         staff_id=person.user.id, staff_email=person.user.email, conversation_id=conversation.id, reason="Ticket 4711."
     )
+    make_kept(person, model)
     return Rows(person, model, replica, conversation, question, reply, row, share, access)
+
+
+def make_kept(person: Person, model: Model) -> KeptCall:
+    """A call of the API whose text is kept, and has been read."""
+    TextKeeping.objects.create(organization=person.organization)
+    call = KeptCall.objects.create(
+        request_id=new_id(),
+        organization=person.organization,
+        user_id=person.user.id,
+        api_key_id=person.key.id,
+        model=model.name,
+        prompt=[{"role": "user", "content": SECRET}],
+        answer=SECRET,
+    )
+    CallReading.objects.create(
+        staff_id=person.user.id, staff_email=person.user.email, call_id=call.id, reason="Ticket 4712."
+    )
+    return call
 
 
 def make_request(person: Person, model: Model, **changes: Any) -> Request:

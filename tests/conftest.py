@@ -14,11 +14,14 @@ import pytest
 import pytest_asyncio
 from django.apps import apps
 
+from chatsite import scopes
 from chatsite.accounts import services as account_services
 from chatsite.accounts import sessions as account_sessions
 from chatsite.accounts.models import ApiKey, Organization, User
 from chatsite.accounts.protocol import Principal
+from chatsite.accounts.selectors import principal_of
 from chatsite.redis import close_async_client, sync_client
+from inference import keeping
 from inference import selectors as inference_selectors
 from quotas import selectors as quota_selectors
 from quotas.models import Plan
@@ -26,7 +29,9 @@ from quotas.services import subscribe
 
 PASSWORD = "correct horse battery staple"
 FAST_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-seed_plans = importlib.import_module("quotas.migrations.0002_plans").seed
+SEEDS = [
+    importlib.import_module(f"quotas.migrations.{name}").seed for name in ("0002_plans", "0005_requests_per_minute")
+]
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,12 @@ class Person:
     @property
     def principal(self) -> Principal:
         """As the owner of the key."""
-        return Principal(self.user.id, self.organization.id, self.key.id)
+        return principal_of(self.key)
 
     @property
     def session_principal(self) -> Principal:
         """As somebody in a browser."""
-        return Principal(self.user.id, self.organization.id)
+        return Principal(self.user.id, self.organization.id, scopes=scopes.ALL)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -72,6 +77,7 @@ def _fresh_caches() -> Iterator[None]:
     account_sessions.seen_lately.clear()
     quota_selectors.known_plans.clear()
     inference_selectors.known_models.clear()
+    keeping.known_days.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +102,8 @@ def _plans_are_there(request: pytest.FixtureRequest) -> None:
     if uses_database:
         request.getfixturevalue("db")
         if not Plan.objects.exists():
-            seed_plans(apps, None)
+            for seed in SEEDS:
+                seed(apps, None)
 
 
 @pytest.fixture

@@ -8,21 +8,21 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group
-from django.db.models import Exists, Field, OuterRef, Q, QuerySet
+from django.db.models import Exists, Field, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from unfold.admin import TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from chatsite.accounts import services, sessions
+from chatsite.accounts.admin_keys import ApiKeyAdmin, KeyEventAdmin
 from chatsite.accounts.admin_sign_in import ProviderAccountAdmin, SessionAdmin
-from chatsite.accounts.models import ApiKey, Membership, Organization, User
+from chatsite.accounts.models import Membership, Organization, User
 from chatsite.admin_fields import CheckedFields
 from chatsite.admin_links import joined, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
-from chatsite.look_only import LookOnlyAdmin
 
-__all__ = ["ProviderAccountAdmin", "SessionAdmin"]  # registered by being imported
+__all__ = ["ApiKeyAdmin", "KeyEventAdmin", "ProviderAccountAdmin", "SessionAdmin"]  # registered by being imported
 
 admin.site.unregister(Group)
 
@@ -228,68 +228,4 @@ class OrganizationAdmin(SearchableAdmin):
                 list_link("conversations_conversation", "Conversations", q=query),
                 list_link("quotas_ledgerentry", "Usage", q=query),
             ]
-        )
-
-
-class KeyStateFilter(admin.SimpleListFilter):
-    title = "state"
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
-        return [("active", "Active"), ("unused", "Active, never used"), ("revoked", "Revoked")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        states = {
-            "active": Q(revoked_at=None),
-            "unused": Q(revoked_at=None, last_used_at=None),
-            "revoked": Q(revoked_at__isnull=False),
-        }
-        return queryset.filter(states.get(self.value() or "", Q()))
-
-
-@admin.register(ApiKey)
-class ApiKeyAdmin(LookOnlyAdmin):
-    list_display = ["name", "prefix", "user_link", "organization_link", "active", "created_at", "last_used_at"]
-    list_filter = [KeyStateFilter]
-    list_select_related = ["user", "organization"]
-    ordering = ["-id"]
-    date_hierarchy = "created_at"
-    search_fields = ["prefix", "name", "user__email"]
-    search_help_text = "Search by name, beginning or user's email, or by the id of the key, its user or organization"
-    id_prefix = "key"
-    id_lookups = {"key": ["id"], "user": ["user_id"], "org": ["organization_id"]}
-    fields = [
-        "public", "name", "prefix", "active", "user_link", "organization_link", "created_at", "last_used_at",
-        "revoked_at", "see",
-    ]  # fmt: skip
-    readonly_fields = ["public", "active", "user_link", "organization_link", "see"]
-    actions = ["revoke"]
-
-    def has_revoke_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("accounts.change_apikey")
-
-    @admin.action(description="Revoke the selected keys", permissions=["revoke"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        for key in queryset.filter(revoked_at=None):
-            services.revoke_api_key(key)
-            self.log_change(request, key, "Revoked.")
-        self.message_user(request, "The selected keys are refused from now on.", messages.SUCCESS)
-
-    @admin.display(description="active", boolean=True)
-    def active(self, row: ApiKey) -> bool:
-        return row.revoked_at is None
-
-    @admin.display(description="user")
-    def user_link(self, row: ApiKey) -> str:
-        return row_link("accounts_user", row.user_id, row.user.email).html
-
-    @admin.display(description="organization")
-    def organization_link(self, row: ApiKey) -> str:
-        return row_link("accounts_organization", row.organization_id, row.organization.name).html
-
-    @admin.display(description="see also")
-    def see(self, row: ApiKey) -> str:
-        query = self.shown_id(row)
-        return joined(
-            [list_link("inference_request", "Requests", q=query), list_link("quotas_ledgerentry", "Usage", q=query)]
         )

@@ -14,7 +14,9 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from chatsite.accounts import selectors, services, sessions
+from chatsite import scopes
+from chatsite.accounts import keys, selectors, services, sessions
+from chatsite.accounts.errors import KeyExpired
 from chatsite.accounts.models import User
 from chatsite.accounts.protocol import Principal
 from chatsite.csrf import require_csrf
@@ -48,10 +50,10 @@ async def authenticate_scope(scope: Mapping[str, Any]) -> Authenticated:
     key = bearer_key(authorization)
     if key is not None:
         digest = _digest(key)
-        holder = services.known_keys.get(digest)
+        holder = keys.known_keys.get(digest)
         if holder is None:
             holder = await run_db(_find_holder, digest)
-        return Authenticated(_key_principal(holder), by_cookie=False)
+        return Authenticated(_unexpired(holder).principal, by_cookie=False)
     session_key = parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME) if cookies else None
     if not session_key:
         raise NotAuthenticated
@@ -67,7 +69,7 @@ def bearer_key(authorization: str) -> str | None:
 def _digest(key: str) -> str:
     if not KEY_FORM.match(key):
         raise NotAuthenticated(INVALID_KEY)
-    return services.digest_of(key)
+    return keys.digest_of(key)
 
 
 def _find_holder(digest: str) -> selectors.KeyHolder:
@@ -75,14 +77,19 @@ def _find_holder(digest: str) -> selectors.KeyHolder:
     if holder is None:
         raise NotAuthenticated(INVALID_KEY)
     used = holder.key.last_used_at
-    if used is None or timezone.now() - used > NOTE_USE_AFTER:
-        services.note_key_used(holder.key)
-    services.known_keys.put(digest, holder)
+    if holder.key.is_working and (used is None or timezone.now() - used > NOTE_USE_AFTER):
+        keys.note_key_used(holder.key)
+    keys.known_keys.put(digest, holder)
     return holder
 
 
-def _key_principal(holder: selectors.KeyHolder) -> Principal:
-    return Principal(holder.key.user_id, holder.key.organization_id, holder.key.id)
+def _unexpired(holder: selectors.KeyHolder) -> selectors.KeyHolder:
+    """Asked at each use: a key that is remembered may have ended since. Raises KeyExpired."""
+    end = holder.key.expires_at
+    if end is not None and end <= timezone.now():
+        how = "was replaced by another, and ended" if holder.key.is_replaced else "expired"
+        raise KeyExpired(f"This API key {how} at {keys.in_utc(end)}.")
+    return holder
 
 
 def _session_principal(session_key: str) -> Principal:
@@ -95,7 +102,7 @@ def _session_principal(session_key: str) -> Principal:
 
 def user_principal(user: User) -> Principal:
     """A signed-in user, acting for their own organization."""
-    return Principal(user.id, services.personal_organization(user).id)
+    return Principal(user.id, services.personal_organization(user).id, scopes=scopes.ALL)
 
 
 class KeyOrSession(BaseAuthentication):
@@ -105,8 +112,8 @@ class KeyOrSession(BaseAuthentication):
         key = bearer_key(request.META.get("HTTP_AUTHORIZATION", ""))
         if key is not None:
             digest = _digest(key)
-            holder = services.known_keys.get(digest) or _find_holder(digest)
-            return copy.copy(holder.user), _key_principal(holder)  # a copy: the holder is shared between requests
+            holder = _unexpired(keys.known_keys.get(digest) or _find_holder(digest))
+            return copy.copy(holder.user), holder.principal  # a copy: the holder is shared between requests
         user = getattr(request._request, "user", None)
         if not isinstance(user, User) or not user.is_active:
             return None

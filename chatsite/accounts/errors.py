@@ -1,6 +1,10 @@
 """What can go wrong with accounts and keys."""
 
-from chatsite.errors import Conflict, Unavailable
+from chatsite.errors import Conflict, NotAuthenticated, Unavailable
+
+
+class KeyExpired(NotAuthenticated):
+    """This API key has expired."""
 
 
 class KeyExists(Conflict):
@@ -9,6 +13,14 @@ class KeyExists(Conflict):
 
 class TooManyKeys(Conflict):
     """You have as many keys as one user may have. Revoke one that is not in use."""
+
+
+class KeyEnded(Conflict):
+    """This key does not work any more. Make a new one."""
+
+
+class KeyReplaced(Conflict):
+    """Another key has taken this one's place already."""
 
 
 class MailNotSent(Unavailable):

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
 from chatsite.accounts import services
-from chatsite.accounts.models import ApiKey, User
+from chatsite.accounts.models import User
 from chatsite.text_checks import check_line
 
 MAX_PASSWORD: Final = 1000  # characters
@@ -134,14 +134,4 @@ class NameForm(forms.Form):
         required=False,
         max_length=User._meta.get_field("name").max_length,
         widget=forms.TextInput(attrs={"autocomplete": "name"}),
-    )
-
-
-class KeyForm(forms.Form):
-    name = LineField(
-        label="Name of the new key",
-        max_length=ApiKey._meta.get_field("name").max_length,
-        widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        help_text="Where it will be used, such as “billing script”.",
-        error_messages={"required": "Give the key a name, so that you know later which one it is."},
     )

@@ -4,11 +4,14 @@ from typing import Any, ClassVar
 
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
+from django.contrib.postgres.fields import ArrayField
 from django.db import models, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
 
+from chatsite.accounts.protocol import Via
 from chatsite.ids import new_id, public_id
+from chatsite.scopes import DEFAULT, Scope
 
 
 class UserManager(BaseUserManager["User"]):
@@ -84,8 +87,15 @@ class Membership(models.Model):
         return f"{self.user_id} in {self.organization_id} as {self.role}"
 
 
+def default_scopes() -> list[str]:
+    return [str(each) for each in DEFAULT]
+
+
 class ApiKey(models.Model):
-    """A program's credential. Only a hash and a short visible prefix are kept; the key itself is shown once."""
+    """A program's credential. Only a hash and a short visible prefix are kept; the key itself is shown once.
+
+    A limit that is null is no limit of the key's own: then the plan's alone applies.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
@@ -93,12 +103,43 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16)
     digest = models.CharField(max_length=64, unique=True)  # SHA-256 in hex: the key has 256 random bits, so no salt
+    scopes = ArrayField(models.CharField(max_length=16), default=default_scopes)
+    requests_per_minute = models.PositiveIntegerField(null=True, blank=True)
+    tokens_per_minute = models.PositiveIntegerField(null=True, blank=True)
+    concurrent = models.PositiveIntegerField("replies at once", null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    expiry_told_at = models.DateTimeField(null=True, blank=True, editable=False)  # when its owner was mailed about it
     revoked_at = models.DateTimeField(null=True, blank=True)
+    replaced_by = models.OneToOneField(
+        "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_from"
+    )
+    chain_id = models.UUIDField(default=new_id, editable=False, db_index=True)  # of keys that replace one another
 
     class Meta:
         verbose_name = "API key"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(scopes__contained_by=[str(each) for each in Scope], scopes__len__gt=0),
+                name="api_key_scopes_known",
+            ),
+            models.CheckConstraint(
+                condition=(
+                    (models.Q(requests_per_minute=None) | models.Q(requests_per_minute__gt=0))
+                    & (models.Q(tokens_per_minute=None) | models.Q(tokens_per_minute__gt=0))
+                    & (models.Q(concurrent=None) | models.Q(concurrent__gt=0))
+                ),
+                name="api_key_limits_positive",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                condition=models.Q(revoked_at=None, replaced_by=None, expiry_told_at=None),
+                name="api_keys_that_will_expire",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
@@ -106,6 +147,60 @@ class ApiKey(models.Model):
     @property
     def public_id(self) -> str:
         return public_id("key", self.pk)
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
+
+    @property
+    def is_working(self) -> bool:
+        return self.revoked_at is None and not self.is_expired
+
+    @property
+    def is_replaced(self) -> bool:
+        """Another key has taken its place; it may work for a while yet."""
+        return self.replaced_by_id is not None
+
+
+class KeyEvent(models.Model):
+    """Something was done to an API key. For ever: no foreign keys, never changed."""
+
+    class Kind(models.TextChoices):
+        CREATED = "created"
+        ROTATED = "rotated"
+        CHANGED = "changed"
+        REVOKED = "revoked"
+
+    id = models.BigAutoField(primary_key=True)
+    key_id = models.UUIDField()
+    owner_id = models.UUIDField()
+    organization_id = models.UUIDField()
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    actor_id = models.UUIDField(null=True)  # who did it; null: a command
+    via = models.CharField(max_length=16, choices=[(each.value, each.value) for each in Via])
+    address = models.GenericIPAddressField(null=True)
+    details = models.JSONField(default=list)  # of what changed: [name, before, after], as text that people read
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = "key event"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(kind__in=["created", "rotated", "changed", "revoked"]), name="key_event_kind_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(via__in=[each.value for each in Via]), name="key_event_via_known"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["key_id", "id"], name="events_of_a_key"),
+            models.Index(fields=["owner_id", "id"], name="events_of_keys_of_a_user"),
+            models.Index(fields=["actor_id", "id"], name="events_by_actor"),
+            models.Index(fields=["organization_id", "id"], name="events_by_organization"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} key_{self.key_id}"
 
 
 class IdempotentCall(models.Model):

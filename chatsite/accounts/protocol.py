@@ -1,18 +1,62 @@
 """Who is calling: passed from authentication to every service."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from uuid import UUID
+
+from chatsite.scopes import Scope
+
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """What one API key may use at most, within its organization's plan. None: no limit of its own.
+
+    `chain_id` is shared by keys that replace one another: together they have these limits once.
+    """
+
+    chain_id: UUID
+    name: str
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
 
 
 @dataclass(frozen=True)
 class Principal:
-    """The caller of a request. `api_key_id` is None for a browser session."""
+    """The caller of a request. `api_key_id` is None for a browser session, which has every scope.
+
+    Without scopes a caller may do nothing over the API.
+    """
 
     user_id: UUID
     organization_id: UUID
     api_key_id: UUID | None = None
+    scopes: frozenset[Scope] = frozenset()
+    key_limits: KeyLimits | None = None
 
     @property
     def scope(self) -> UUID:
         """What an Idempotency-Key belongs to: the key, or the user of a session."""
         return self.api_key_id or self.user_id
+
+
+class Via(StrEnum):
+    """Where a change came from."""
+
+    PAGE = "page"
+    ADMIN = "admin"
+    COMMAND = "command"
+    SITE = "site"  # by itself
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who changes something: a user, or None for a command or the site itself; `address` is the client's."""
+
+    user_id: UUID | None
+    via: Via
+    address: str | None = None
+
+
+COMMAND = Actor(None, Via.COMMAND)
+SITE = Actor(None, Via.SITE)

@@ -1,23 +1,35 @@
 """Who somebody is, read from the database."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
+from typing import Final
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib import auth
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 
-from chatsite.accounts.models import ApiKey, Membership, Organization, User
+from chatsite.accounts.models import ApiKey, KeyEvent, Membership, Organization, User
+from chatsite.accounts.protocol import KeyLimits, Principal
+from chatsite.scopes import Scope
+
+LISTED_ENDED: Final = 20
+LISTED_EVENTS: Final = 100
 
 
 @dataclass(frozen=True)
 class KeyHolder:
-    """A valid API key with those it stands for."""
+    """An API key that is not revoked, with those it stands for. It may have expired."""
 
     key: ApiKey
     user: User
+
+    @cached_property
+    def principal(self) -> Principal:
+        return principal_of(self.key)
 
 
 def key_holder(digest: str) -> KeyHolder | None:
@@ -33,14 +45,41 @@ def key_holder(digest: str) -> KeyHolder | None:
     return KeyHolder(key, key.user) if key else None
 
 
-def active_keys(user: User) -> list[ApiKey]:
+def principal_of(key: ApiKey) -> Principal:
+    """The caller that has this key."""
+    limits = None
+    if not (key.requests_per_minute is key.tokens_per_minute is key.concurrent is None):
+        limits = KeyLimits(key.chain_id, key.name, key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+    return Principal(key.user_id, key.organization_id, key.id, frozenset(map(Scope, key.scopes)), limits)
+
+
+def working() -> Q:
+    """Of API keys: those that let somebody in."""
+    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
+
+
+def working_keys(user: User) -> list[ApiKey]:
     """The user's keys that work, the newest first."""
-    return list(ApiKey.objects.filter(user=user, revoked_at=None).order_by("-created_at", "-id"))
+    return list(_of(user).filter(working()))
+
+
+def ended_keys(user: User) -> list[ApiKey]:
+    """The newest of the user's keys that do not work any more."""
+    return list(_of(user).exclude(working())[:LISTED_ENDED])
+
+
+def _of(user: User) -> QuerySet[ApiKey]:
+    return ApiKey.objects.filter(user=user).order_by("-created_at", "-id")
 
 
 def own_key(user: User, key_id: UUID) -> ApiKey | None:
-    """The key when it is this user's, revoked or not."""
+    """The key when it is this user's, whether it works or not."""
     return ApiKey.objects.filter(pk=key_id, user=user).first()
+
+
+def events_of(key: ApiKey) -> list[KeyEvent]:
+    """What was done to the key, the newest first."""
+    return list(KeyEvent.objects.filter(key_id=key.pk).order_by("-id")[:LISTED_EVENTS])
 
 
 def session_user(session_key: str) -> User | None:

@@ -1,27 +1,28 @@
-"""Changes to accounts and keys. Those to sessions are in `sessions`."""
-
-import hashlib
-import secrets
-from uuid import UUID
+"""Changes to accounts. Those to sessions are in `sessions`, those to API keys in `keys`."""
 
 from allauth.account.models import EmailAddress
 from allauth.socialaccount.models import SocialAccount
 from django.db import transaction
-from django.utils import timezone
 
 from chatsite.accounts import selectors, sessions
-from chatsite.accounts.errors import KeyExists, TooManyKeys
-from chatsite.accounts.models import ApiKey, Membership, Organization, User
-from chatsite.caching import ShortCache
-from chatsite.errors import NotFound
+from chatsite.accounts.keys import create_api_key, digest_of, known_keys, revoke_api_key
+from chatsite.accounts.models import Membership, Organization, User
+from chatsite.accounts.protocol import SITE
 
-KEY_PREFIX = "sk-"
-KEY_BYTES = 32  # 43 characters, url-safe
-VISIBLE_CHARACTERS = 8
-MAX_ACTIVE_KEYS = 50  # of one user
-CACHE_SECONDS = 5.0  # a revoked key or disabled user is refused everywhere after this long, here at once
-
-known_keys: ShortCache[str, selectors.KeyHolder] = ShortCache(CACHE_SECONDS)
+__all__ = [
+    "activate_user",
+    "claim_address",
+    "create_api_key",
+    "create_user",
+    "deactivate_user",
+    "digest_of",
+    "known_keys",
+    "personal_organization",
+    "prove_address",
+    "rename",
+    "revoke_api_key",
+    "settle_user",
+]
 
 
 @transaction.atomic
@@ -110,61 +111,10 @@ def prove_address(user: User) -> bool:
     if EmailAddress.objects.filter(user=user, email=user.email, verified=True).exists():
         return False
     for key in user.api_keys.filter(revoked_at=None):
-        revoke_api_key(key)
+        revoke_api_key(key, SITE)
     sessions.end_all(user)
     SocialAccount.objects.filter(user=user).delete()
     EmailAddress.objects.filter(user=user).exclude(email=user.email).delete()
     proven = {"primary": True, "verified": True}
     EmailAddress.objects.update_or_create(user=user, email=user.email, defaults=proven)
     return True
-
-
-def create_api_key(user: User, organization: Organization, name: str, key_id: UUID | None = None) -> tuple[ApiKey, str]:
-    """A new key and its text, which is kept nowhere: show it once."""
-    text = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-    key = ApiKey(user=user, organization=organization, name=name, prefix=text[:VISIBLE_CHARACTERS])
-    key.digest = digest_of(text)
-    key.id = key_id or key.id
-    key.save(force_insert=True)
-    return key, text
-
-
-@transaction.atomic
-def issue_api_key(user: User, name: str, key_id: UUID) -> tuple[ApiKey, str]:
-    """A key for a form that was sent: `key_id` comes from the form, so that sending it twice makes one key.
-
-    Raises KeyExists, TooManyKeys.
-    """
-    organization = personal_organization(user)
-    User.objects.select_for_update().get(pk=user.pk)  # counts and ids are looked at one form at a time
-    if ApiKey.objects.filter(pk=key_id).exists():
-        raise KeyExists
-    if user.api_keys.filter(revoked_at=None).count() >= MAX_ACTIVE_KEYS:
-        raise TooManyKeys(f"You have {MAX_ACTIVE_KEYS} keys, which is the most. Revoke one that is not in use.")
-    return create_api_key(user, organization, name, key_id)
-
-
-def digest_of(text: str) -> str:
-    """What is stored of a key: SHA-256 in hex."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def revoke_own_key(user: User, key_id: UUID) -> ApiKey:
-    """Raises NotFound when the key is not this user's."""
-    key = ApiKey.objects.filter(pk=key_id, user=user).first()
-    if key is None:
-        raise NotFound
-    revoke_api_key(key)
-    return key
-
-
-def revoke_api_key(key: ApiKey) -> None:
-    """Ends a key for good. Idempotent."""
-    ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
-    key.refresh_from_db(fields=["revoked_at"])
-    known_keys.drop(key.digest)
-
-
-def note_key_used(key: ApiKey) -> None:
-    """Remembers when the key was last seen."""
-    ApiKey.objects.filter(pk=key.pk).update(last_used_at=timezone.now())

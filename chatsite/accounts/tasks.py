@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.core.management import call_command
 
-from chatsite.accounts import idempotency
+from chatsite.accounts import expiry, idempotency
 
 
 @shared_task
@@ -16,3 +16,9 @@ def forget_old_calls() -> None:
 def forget_old_sessions() -> None:
     """Clears out the rows of sessions that have expired."""
     call_command("clearsessions")
+
+
+@shared_task
+def tell_of_expiring_keys() -> None:
+    """Mails those whose API keys end within a week."""
+    expiry.tell_owners()

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -13,10 +12,10 @@ from django.db import transaction
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.ids import new_id
-from inference import selectors, services, tokenization
-from inference.completions.bodies import Call
+from inference import keeping, selectors, services, tokenization
+from inference.completions.calls import Call, Prompt
 from inference.errors import ContextTooLong
-from inference.models import Model
+from inference.models import Model, Request
 from inference.protocol import Prepared, Turn
 from inference.services import OpenedRequest
 from quotas import services as quota_services
@@ -40,12 +39,24 @@ class Accepted:
 _accepting: set[asyncio.Task[Any]] = set()  # strong references: the loop keeps only weak ones
 
 
-async def accept(principal: Principal, call: Call, remember: Remember | None = None) -> Accepted:
+async def accept(
+    principal: Principal, call: Call, remember: Remember | None = None, *, caller_id: UUID | None = None
+) -> Accepted:
     """Raises UnknownModel, ModelNotAllowed, ContextTooLong, PromptError kinds, RateLimited kinds, Unavailable kinds.
 
     A caller that goes away meanwhile does not cut it short: what was reserved is either spent or given back.
+    `caller_id`: see `services.open_request`.
     """
-    return await _to_the_end(_accept(principal, call, remember))
+    return await _to_the_end(_accept(principal, call, remember, caller_id))
+
+
+async def take_over(requests: Sequence[UUID], caller_id: UUID | None) -> None:
+    """From now on it is that process which waits for them."""
+    await run_db(
+        lambda: Request.objects.filter(id__in=requests, status__in=Request.TRANSITIONS.active).update(
+            caller_id=caller_id
+        )
+    )
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
@@ -55,14 +66,19 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.shield(task)
 
 
-async def _accept(principal: Principal, call: Call, remember: Remember | None) -> Accepted:
+async def _accept(principal: Principal, call: Call, remember: Remember | None, caller_id: UUID | None) -> Accepted:
     plan = await aplan_of(principal.organization_id)
     model = await selectors.arequire_model(call.model, plan.tier)
-    prompts = [await _encoded(model, call, prompt) for prompt in call.prompts]
-    choices = [_choice(model, principal, call, ids, first=number == 0) for ids in prompts for number in range(call.n)]
+    encoded = [(prompt, await _encoded(model, prompt)) for prompt in call.prompts]
+    choices = [
+        _choice(model, principal, call, prompt, ids, first=number == 0)
+        for prompt, ids in encoded
+        for number in range(call.n)
+    ]
     remaining = await _reserve(principal, plan, choices)
     try:
-        opened = await run_db(_write, principal, plan, choices, remember)
+        writing = _Writing(principal, plan.tier, caller_id, await keeping.keeps(principal.organization_id))
+        opened = await run_db(_write, writing, choices, remember)
     except BaseException:
         await _give_back(principal, choices)
         raise
@@ -73,6 +89,7 @@ async def _accept(principal: Principal, call: Call, remember: Remember | None) -
 @dataclass(frozen=True)
 class _Choice:
     request_id: UUID
+    prompt: Prompt
     prepared: Prepared
     bills_prompt: bool  # once for each prompt, however many answers it gets
 
@@ -81,7 +98,7 @@ class _Choice:
         return self.prepared.sampling.max_tokens + (len(self.prepared.token_ids) if self.bills_prompt else 0)
 
 
-def _choice(model: Model, principal: Principal, call: Call, ids: list[int], *, first: bool) -> _Choice:
+def _choice(model: Model, principal: Principal, call: Call, prompt: Prompt, ids: list[int], *, first: bool) -> _Choice:
     room = model.context_length - len(ids)
     limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room)
     if room < 1 or limit > room:
@@ -91,14 +108,15 @@ def _choice(model: Model, principal: Principal, call: Call, ids: list[int], *, f
             param=call.param,
         )
     sampling = replace(call.options, max_tokens=limit)
-    return _Choice(new_id(), Prepared(model.name, ids, sampling, services.cache_salt(principal.organization_id)), first)
+    prepared = Prepared(model.name, ids, sampling, services.cache_salt(principal.organization_id))
+    return _Choice(new_id(), prompt, prepared, first)
 
 
 def _prompt_tokens(choices: Sequence[_Choice]) -> int:
     return sum(len(choice.prepared.token_ids) for choice in choices if choice.bills_prompt)
 
 
-async def _encoded(model: Model, call: Call, prompt: list[Turn] | str | list[int]) -> list[int]:
+async def _encoded(model: Model, prompt: Prompt) -> list[int]:
     if isinstance(prompt, str):
         return await tokenization.encode_text(model, prompt)
     if prompt and isinstance(prompt[0], Turn):
@@ -108,16 +126,8 @@ async def _encoded(model: Model, call: Call, prompt: list[Turn] | str | list[int
 
 async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Choice]) -> Remaining:
     """For all or for none."""
-    organization, wait = principal.organization_id, settings.QUEUE_TIMEOUT_SECONDS[plan.tier]
-    remaining: Remaining | None = None
-    for number, choice in enumerate(choices):
-        try:
-            remaining = await quota_services.reserve(organization, choice.request_id, plan, choice.reserved, wait)
-        except BaseException:
-            await _give_back(principal, choices[:number])
-            raise
-    assert remaining is not None  # a call has a choice at least
-    return remaining
+    wanted = {choice.request_id: choice.reserved for choice in choices}
+    return await quota_services.reserve(principal, plan, wanted, settings.QUEUE_TIMEOUT_SECONDS[plan.tier])
 
 
 async def _give_back(principal: Principal, choices: Sequence[_Choice]) -> None:
@@ -125,23 +135,38 @@ async def _give_back(principal: Principal, choices: Sequence[_Choice]) -> None:
         await quota_services.settle(principal.organization_id, choice.request_id, 0)
 
 
-def _write(
-    principal: Principal, plan: PlanLimits, choices: Sequence[_Choice], remember: Remember | None
-) -> list[OpenedRequest]:
-    write = partial(services.open_request, principal=principal, tier=plan.tier, owner_kind="completion")
-    if len(choices) == 1 and remember is None:
-        return [_open(write, choices[0])]
+@dataclass(frozen=True)
+class _Writing:
+    """What the requests of a call have in common. `keeps`: their texts are kept as well."""
+
+    principal: Principal
+    tier: str
+    caller_id: UUID | None
+    keeps: bool
+
+
+def _write(writing: _Writing, choices: Sequence[_Choice], remember: Remember | None) -> list[OpenedRequest]:
+    if len(choices) == 1 and remember is None and not writing.keeps:
+        return [_open(writing, choices[0])]
     with transaction.atomic():
-        opened = [_open(write, choice) for choice in choices]
+        opened = [_open(writing, choice) for choice in choices]
         if remember is not None:
             remember([choice.request_id for choice in choices], _prompt_tokens(choices))
     return opened
 
 
-def _open(write: Callable[..., OpenedRequest], choice: _Choice) -> OpenedRequest:
-    return write(
+def _open(writing: _Writing, choice: _Choice) -> OpenedRequest:
+    kind, owner_id = "completion", choice.request_id
+    if writing.keeps:
+        kind = "kept_completion"
+        owner_id = keeping.keep(choice.request_id, writing.principal, choice.prepared.model, choice.prompt)
+    return services.open_request(
         request_id=choice.request_id,
-        owner_id=choice.request_id,
+        principal=writing.principal,
+        tier=writing.tier,
         prepared=choice.prepared,
+        owner_kind=kind,
+        owner_id=owner_id,
         bills_prompt=choice.bills_prompt,
+        caller_id=writing.caller_id,
     )

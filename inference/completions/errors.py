@@ -5,7 +5,8 @@ InvalidInput (chatsite.errors)
 ├── MissingParameter    400 missing_required_parameter
 ├── InvalidType         400 invalid_type
 ├── InvalidValue        400 invalid_value
-└── Unsupported         400 unsupported_parameter
+├── Unsupported         400 unsupported_parameter
+└── UnsupportedValue    400 unsupported_value
 """
 
 from chatsite.errors import AppError, Conflict, InvalidInput
@@ -39,6 +40,12 @@ class Unsupported(InvalidInput):
     """This parameter is not supported here."""
 
     code = "unsupported_parameter"
+
+
+class UnsupportedValue(InvalidInput):
+    """This value is not supported here."""
+
+    code = "unsupported_value"
 
 
 class IdempotencyExpired(Conflict):

@@ -1,7 +1,8 @@
-"""The owner of a stateless call's requests: it keeps nothing."""
+"""The owners of a stateless call's requests: one keeps nothing, the other what an organization asked for."""
 
 from uuid import UUID
 
+from inference import keeping
 from inference.protocol import Outcome, PromptSource
 
 
@@ -22,3 +23,11 @@ class CompletionOwner:
     def prompt(owner_id: UUID, request_id: UUID) -> PromptSource | None:
         """It cannot be made again: a call whose prompt Redis lost fails, and its caller may send it anew."""
         return None
+
+
+class KeptCompletionOwner(CompletionOwner):
+    """The kind `kept_completion`: a KeptCall. Its text is kept once it has ended; until then it is as any other's."""
+
+    @staticmethod
+    def finished(outcome: Outcome) -> None:
+        keeping.note_answer(outcome.owner_id, outcome.text)

@@ -6,9 +6,8 @@ A closed connection cancels its call, which frees the engine; settings.COMPLETIO
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import wraps
 from typing import Any
 from uuid import UUID
 
@@ -16,48 +15,26 @@ from django.conf import settings
 
 from chatsite.accounts import idempotency
 from chatsite.accounts.protocol import Principal
-from chatsite.errors import AppError, Unavailable
 from chatsite.ids import new_id
-from chatsite.raw import Answer, JsonAnswer, RawRequest, Route, StreamAnswer
+from chatsite.raw import Answer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
+from chatsite.scopes import Scope
 from inference import selectors, services, tokenization
-from inference.completions import bodies
-from inference.completions.acceptance import Accepted, Remember, accept
-from inference.completions.bodies import Call
+from inference.completions.acceptance import Accepted, Remember, accept, take_over
+from inference.completions.calls import Call, read_chat, read_completion
 from inference.completions.errors import CallerGone, IdempotencyExpired
 from inference.completions.reader import Ended, Piece, failure, follow
 from inference.completions.wire import DONE, Chunks, Whole
 from inference.errors import UnknownModel
 from inference.events import has_log
+from inference.presence import Hold, Presence
 from inference.protocol import Result
 from quotas import selectors as quota_selectors
+from quotas.headers import limit_headers, limited
 
-Handler = Callable[[RawRequest], Awaitable[Answer]]
 # A call that fails at once gets a status of its own: the headers of a stream wait so long for a first word.
 FIRST_WORD_SECONDS = 1.0
+presence = Presence()
 _cancelling: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
-
-
-def limited(handler: Handler) -> Handler:
-    """Every error, too, tells where the caller stands against the limits."""
-
-    @wraps(handler)
-    async def handle(request: RawRequest) -> Answer:
-        try:
-            return await handler(request)
-        except AppError as error:
-            error.headers = {**await _limits(request.principal), **error.headers}
-            raise
-
-    return handle
-
-
-async def _limits(principal: Principal) -> dict[str, str]:
-    """Empty while Redis does not answer."""
-    plan = await quota_selectors.aplan_of(principal.organization_id)
-    try:
-        return (await quota_selectors.remaining(principal.organization_id, plan)).headers()
-    except Unavailable:
-        return {}
 
 
 # Handlers. Their docstrings are the operations' descriptions in the OpenAPI document.
@@ -69,13 +46,13 @@ async def create_chat_completion(request: RawRequest) -> Answer:
 
     Nothing of it is kept. A connection that closes cancels the call.
     """
-    return await _complete(request, bodies.read_chat(request.body))
+    return await _complete(request, read_chat(request.body))
 
 
 @limited
 async def create_completion(request: RawRequest) -> Answer:
     """Continues a text, or token ids, as OpenAI's API does. Nothing of it is kept."""
-    return await _complete(request, bodies.read_completion(request.body))
+    return await _complete(request, read_completion(request.body))
 
 
 @limited
@@ -83,8 +60,7 @@ async def list_models(request: RawRequest) -> Answer:
     """The models that the caller's plan allows, in the order of the operator's choice; the first is the default."""
     plan = await quota_selectors.aplan_of(request.principal.organization_id)
     models = [_model(model) for model in await selectors.models_for(plan.tier)]
-    headers = await _limits(request.principal)
-    return JsonAnswer(200, {"object": "list", "data": models}, headers)
+    return JsonAnswer(200, {"object": "list", "data": models})
 
 
 @limited
@@ -94,7 +70,7 @@ async def retrieve_model(request: RawRequest) -> Answer:
     name = request.params["name"]
     for model in await selectors.models_for(plan.tier):
         if model.name == name:
-            return JsonAnswer(200, _model(model), await _limits(request.principal))
+            return JsonAnswer(200, _model(model))
     raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
 
 
@@ -114,19 +90,24 @@ def _model(model: selectors.ModelInfo) -> dict[str, Any]:
 
 
 async def _complete(request: RawRequest, call: Call) -> Answer:
+    hold = presence.hold()  # before there is a request that is cancelled without it
+    return await _answer(request, call, await _accepted(request, call), hold)
+
+
+async def _accepted(request: RawRequest, call: Call) -> Accepted:
+    principal, caller_id = request.principal, None if settings.COMPLETIONS_OUTLIVE_CALLERS else presence.id
     key = request.headers.get("idempotency-key")
     if key is None:
-        return await _answer(request, call, await accept(request.principal, call))
+        return await accept(principal, call, caller_id=caller_id)
     route = f"POST {request.scope['path']}"
-    replay = await idempotency.begin(request.principal, route, key, request.body)
+    replay = await idempotency.begin(principal, route, key, request.body)
     if replay is not None:
-        return await _answer(request, call, await _again(replay.answer))
+        return await _again(replay.answer, caller_id)
     try:
-        accepted = await accept(request.principal, call, _remember(request.principal, route, key))
+        return await accept(principal, call, _remember(principal, route, key), caller_id=caller_id)
     except BaseException:
-        await idempotency.abandon(request.principal, route, key)
+        await idempotency.abandon(principal, route, key)
         raise
-    return await _answer(request, call, accepted)
 
 
 def _remember(principal: Principal, route: str, key: str) -> Remember:
@@ -137,17 +118,18 @@ def _remember(principal: Principal, route: str, key: str) -> Remember:
     return remember
 
 
-async def _again(earlier: dict[str, Any]) -> Accepted:
+async def _again(earlier: dict[str, Any], caller_id: UUID | None) -> Accepted:
     """A repeat is told what the first call was told, while the logs of its text live. Raises IdempotencyExpired."""
     requests = tuple(UUID(one) for one in earlier["requests"])
     if not all([await has_log(one) for one in requests]):
         raise IdempotencyExpired
+    await take_over(requests, caller_id)  # the process that began may be gone
     return Accepted(requests, earlier["prompt_tokens"])
 
 
-async def _answer(request: RawRequest, call: Call, accepted: Accepted) -> Answer:
-    headers = accepted.remaining.headers() if accepted.remaining else await _limits(request.principal)
-    running = Running(accepted)
+async def _answer(request: RawRequest, call: Call, accepted: Accepted, hold: Hold) -> Answer:
+    headers = accepted.remaining.headers() if accepted.remaining else await limit_headers(request.principal)
+    running = Running(accepted, hold)
     if not settings.COMPLETIONS_OUTLIVE_CALLERS:
         request.disconnected.then(running.cancel)
     items = running.items()
@@ -164,7 +146,8 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted) -> Answer
 class Running:
     """A call on its way. What of it still runs is cancelled when its reader stops early, or its caller goes away."""
 
-    def __init__(self, accepted: Accepted) -> None:
+    def __init__(self, accepted: Accepted, hold: Hold) -> None:
+        self._hold = hold
         self._requests = accepted.requests
         self._open = set(accepted.requests)
 
@@ -273,7 +256,7 @@ def _name(call: Call) -> str:
 
 
 def _route(method: str, pattern: str, handler: Handler) -> Route:
-    return Route((method,), re.compile(pattern), handler, openai=True)
+    return Route((method,), re.compile(pattern), handler, Scope.READ if method == "GET" else Scope.CHAT, openai=True)
 
 
 CHAT_COMPLETIONS = _route("POST", "/v1/chat/completions", create_chat_completion)

@@ -31,9 +31,14 @@ def out(request_id: UUID) -> str:
     return f"{log(request_id)}:out"
 
 
-def missing(request_id: UUID) -> str:
-    """When a running request was first seen without a lease."""
-    return f"{log(request_id)}:missing"
+def missing(id_: UUID) -> str:
+    """When a running request was first seen without a lease, or a process without its presence."""
+    return f"{log(id_)}:missing"
+
+
+def presence(process: UUID) -> str:
+    """There while that process holds connections of callers."""
+    return f"{SCHEMA}:present:{process}"
 
 
 def place(prefix: str, request_id: UUID) -> str:

@@ -73,13 +73,13 @@ class Flusher:
     async def flush(self, batch: list[Stream]) -> None:
         """Appends everything that these streams have not logged yet. What fails is kept and tried again."""
         async with self._lock:
-            ready = [s for s in batch if s.request is not None and (s.unlogged_text or s.logged_tokens < len(s.ids))]
+            ready = [stream for stream in batch if stream.request is not None and stream.output.unlogged]
             if not ready:
                 return
-            taken = [(stream, stream.unlogged_text, len(stream.ids)) for stream in ready]
+            taken = [(stream, stream.output.unlogged_text, len(stream.output.ids)) for stream in ready]
             calls = [_append_call(stream) for stream in ready]
             for stream in ready:
-                stream.unlogged_text = ""
+                stream.output.unlogged_text = ""
             try:
                 results = await run_pipeline(async_client(), calls)
             except (RedisError, OSError) as error:
@@ -90,9 +90,9 @@ class Flusher:
 
     def _account(self, stream: Stream, text: str, tokens: int, result: object) -> None:
         if result in (events.APPENDED, events.REPEATED):
-            stream.logged_tokens = tokens
+            stream.output.logged_tokens = tokens
             return
-        stream.unlogged_text = text + stream.unlogged_text
+        stream.output.unlogged_text = text + stream.output.unlogged_text
         if result == events.FENCED:
             stream.interrupt(Interruption.FENCED)
         elif result == events.LOST:
@@ -102,13 +102,14 @@ class Flusher:
 
 
 def _append_call(stream: Stream) -> Call:
-    from_char = stream.base_chars + stream.chars - len(stream.unlogged_text)
-    new_ids = stream.ids[stream.logged_tokens :]
+    output = stream.output
+    from_char = output.base_chars + output.chars - len(output.unlogged_text)
+    new_ids = output.ids[output.logged_tokens :]
     if not new_ids:
-        stream.textual += 1
-    entry = events.entry_id(stream.emitted, 0 if new_ids else stream.textual)
-    logprobs = _encode(stream.logprobs[stream.logged_tokens :]) if stream.wants_logprobs else None
-    return events.append_call(stream.id, stream.claim, entry, from_char, stream.unlogged_text, new_ids, logprobs)
+        output.textual += 1
+    entry = events.entry_id(output.emitted, 0 if new_ids else output.textual)
+    logprobs = _encode(output.logprobs[output.logged_tokens :]) if output.wants_logprobs else None
+    return events.append_call(stream.id, stream.claim, entry, from_char, output.unlogged_text, new_ids, logprobs)
 
 
 class Persister:
@@ -122,7 +123,7 @@ class Persister:
         """No more rows of this stream, and none on its way: settling deletes them. True when there may be some."""
         stream.settling = True
         async with self._lock:
-            return stream.attempt > 1 or stream.saved_tokens > 0
+            return stream.attempt > 1 or stream.output.saved_tokens > 0
 
     async def run(self) -> None:
         while True:
@@ -134,10 +135,10 @@ class Persister:
         """What fails stays unsaved, and goes with the next call."""
         async with self._lock:
             ready = [stream for stream in streams if stream.has_unsaved]
-            taken = [(stream, stream.unsaved_text, len(stream.ids)) for stream in ready]
+            taken = [(stream, stream.output.unsaved_text, len(stream.output.ids)) for stream in ready]
             rows = [_partial_row(stream) for stream in ready]
             for stream in ready:
-                stream.unsaved_text = ""
+                stream.output.unsaved_text = ""
             try:
                 refused = await run_db(partials.save, rows) if rows else set()
             except (DatabaseError, InterfaceError) as error:
@@ -145,19 +146,20 @@ class Persister:
                 refused = {stream.id for stream in ready}
             for stream, text, tokens in taken:
                 if stream.id in refused:
-                    stream.unsaved_text = text + stream.unsaved_text
+                    stream.output.unsaved_text = text + stream.output.unsaved_text
                 else:
-                    stream.saved_tokens = tokens
+                    stream.output.saved_tokens = tokens
 
 
 def _partial_row(stream: Stream) -> PartialRow:
+    output = stream.output
     return PartialRow(
         stream.id,
         stream.claim,
         stream.attempt,
-        stream.base_tokens + stream.saved_tokens,
-        stream.emitted,
-        stream.base_chars + stream.chars - len(stream.unsaved_text),
-        pack_ids(stream.ids[stream.saved_tokens :]),
-        stream.unsaved_text,
+        output.base_tokens + output.saved_tokens,
+        output.emitted,
+        output.base_chars + output.chars - len(output.unsaved_text),
+        pack_ids(output.ids[output.saved_tokens :]),
+        output.unsaved_text,
     )

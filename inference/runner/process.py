@@ -141,7 +141,7 @@ class Runner:
     async def _renew(self, pool: Pool, streams: list[Stream]) -> None:
         sent = time.monotonic()
         answers = await pool.scheduler.heartbeat(
-            settings.LEASE_SECONDS, [(stream.id, stream.attempt, stream.emitted) for stream in streams]
+            settings.LEASE_SECONDS, [(stream.id, stream.attempt, stream.output.emitted) for stream in streams]
         )
         for stream, answer in zip(streams, answers, strict=True):
             if answer == "stale":

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -11,7 +10,6 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
-from django.utils import timezone
 from redis.exceptions import RedisError
 
 from chatsite.database import run_db
@@ -19,17 +17,17 @@ from chatsite.errors import AppError
 from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline
 from inference import claims, events, prompt_store, tokenization
-from inference.detokenizer import Detokenizer
 from inference.errors import EngineUnavailable
 from inference.finishing import release, release_if_over, settle_unclaimed
 from inference.models import Request, RequestStatus
 from inference.owners import owner
 from inference.prompt_store import StoredPrompt
+from inference.protocol import Sampling
 from inference.redis.scheduler import Head
 from inference.replicas import Member, Pool
-from inference.settlement import CANCELLED, ENDINGS, Ending, Text, saved_text, settle_claimed
-from inference.stopping import StopMatcher
-from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream, TokenLogprob
+from inference.runner.output import Output
+from inference.settlement import CANCELLED, ENDINGS, Ending, saved_text, settle_claimed
+from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream
 
 if TYPE_CHECKING:
     from inference.runner.process import Runner
@@ -46,7 +44,7 @@ class Interruption(StrEnum):
 
 
 class Stream:
-    """The state of a running reply. Token and character positions count from the start of the owner's text."""
+    """A running reply: who holds it, and its way from claim to settlement. `output` is what it has said."""
 
     def __init__(self, runner: "Runner", pool: Pool, member: Member, head: Head, attempt: int) -> None:
         self.runner, self.pool, self.member = runner, pool, member
@@ -55,42 +53,17 @@ class Stream:
         self.request: Request | None = None  # set once PostgreSQL has given us the claim
         self.renewed_at = time.monotonic()  # when the last renewal that succeeded was sent
         self.interruption: Interruption | None = None
-        self.ids: list[int] = []  # of this request, over all attempts
-        self.pieces: list[str] = []
-        self.base_tokens = self.base_chars = 0
-        self.chars = 0  # of `pieces`
-        self.unlogged_text = ""
-        self.logged_tokens = 0  # of `ids`
-        self.textual = 0  # entries of text without a token of its own
-        self.unsaved_text = ""
-        self.saved_tokens = 0
+        self.output = Output()
         self.settling = False
-        self.recovered = attempt == 1  # `ids` and `pieces` hold what earlier attempts emitted
+        self.recovered = attempt == 1  # `output` holds what earlier attempts emitted
         self.keeps_text = True
-        self.logprobs: list[TokenLogprob | None] = []  # one for each of `ids`, where they are asked for
-        self.wants_logprobs = False
-        self.stopper: StopMatcher | None = None
-        self.cached = 0
-        self.first_token_at: datetime | None = None
-        self.finish_reason = ""
-        self._decoder: Detokenizer | None = None
         self._upstream: asyncio.Task[None] | None = None
-
-    @property
-    def emitted(self) -> int:
-        """Tokens of the owner's text so far."""
-        return self.base_tokens + len(self.ids)
 
     @property
     def has_unsaved(self) -> bool:
         """Whether PostgreSQL lacks tokens that it should have, should this process die."""
-        return self.keeps_text and self.request is not None and not self.settling and self.saved_tokens < len(self.ids)
-
-    @property
-    def text(self) -> str:
-        if len(self.pieces) > 1:
-            self.pieces = ["".join(self.pieces)]
-        return self.pieces[0] if self.pieces else ""
+        unsaved = self.output.saved_tokens < len(self.output.ids)
+        return self.keeps_text and self.request is not None and not self.settling and unsaved
 
     def interrupt(self, why: Interruption) -> None:
         """Closes the upstream call, which frees the sequence on the engine."""
@@ -145,16 +118,22 @@ class Stream:
             prompt = await prompt_store.restore(self._claimed)
         await self._recover()
         await self._prepare(prompt)
-        if self.stopper is not None and self.stopper.matched:
-            self.finish_reason = "stop"
-        elif len(self.ids) >= prompt.sampling.max_tokens:
-            self.finish_reason = "length"
-        elif self.ids and self.ids[-1] in await tokenization.end_tokens(self.pool.model):
-            self.finish_reason = "stop"  # the earlier attempt had finished, and was lost before it could settle
-        elif self.ids and prompt.sampling.guided:
+        self.output.finish_reason = await self._ended_before(prompt.sampling)
+        if self.output.finish_reason:
+            return
+        if self.output.ids and prompt.sampling.guided:
             raise EngineUnavailable("The engine was lost in the middle of a reply of a prescribed form. Try again.")
-        else:
-            await self._consume(self._deltas(prompt))
+        await self._consume(self._deltas(prompt))
+
+    async def _ended_before(self, sampling: Sampling) -> str:
+        """Why an earlier attempt had nothing more to say, and was lost before it could settle; empty when it had."""
+        output = self.output
+        if output.said_stop:
+            return "stop"
+        if len(output.ids) >= sampling.max_tokens:
+            return "length"
+        may_end = output.ids and not sampling.extra.get("ignore_eos")
+        return "stop" if may_end and output.ids[-1] in await tokenization.end_tokens(self.pool.model) else ""
 
     async def _begin(self, prompt: StoredPrompt) -> None:
         """The first attempt: the upstream call starts while PostgreSQL is asked; nothing is logged before it agrees."""
@@ -180,36 +159,22 @@ class Stream:
 
     async def _consume(self, deltas: EngineStream) -> None:
         async with contextlib.aclosing(deltas):
-            if self.said_stop:  # with the first token already
+            if self.output.said_stop:  # with the first token already
                 return
             async for delta in deltas:
                 if self.interruption is not None:
                     return
                 self._take(delta)
-                if self.said_stop:
+                if self.output.said_stop:
                     return
 
-    @property
-    def said_stop(self) -> bool:
-        return self.stopper is not None and self.stopper.matched
-
     async def _prepare(self, prompt: StoredPrompt) -> None:
-        """The decoder stands behind the tokens that the owner's text has: those of an earlier request end the prompt.
-
-        The matcher of stop strings has read the same text, of which it may hold back some that no log has.
-        """
-        sampling = prompt.sampling
-        self.wants_logprobs = sampling.logprobs is not None
-        self.logprobs = [None] * len(self.ids)
+        """The decoder stands behind the tokens of the owner's text: those of an earlier request end the prompt."""
         prompt_ids = events.unpack_ids(prompt.token_ids)
-        before = prompt_ids[len(prompt_ids) - self.base_tokens :]
-        if not sampling.stop:
-            self._decoder = await tokenization.decoder(self.pool.model, before + self.ids)
-            return
-        self.stopper = StopMatcher(sampling.stop)
-        self._decoder = await tokenization.decoder(self.pool.model, before)
-        text = self._decoder.feed(self.ids) if self._decoder else self.text
-        self._add_text(self.stopper.feed(text)[self.chars :])
+        before = prompt_ids[len(prompt_ids) - self.output.base_tokens :]
+        if not prompt.sampling.stop:
+            before += self.output.ids
+        self.output.begin(prompt.sampling, await tokenization.decoder(self.pool.model, before))
 
     @property
     def _claimed(self) -> Request:
@@ -224,10 +189,12 @@ class Stream:
             await release_if_over(self.id)
             return False
         request.model = self.pool.model
-        self.base_tokens, self.base_chars = request.base_tokens, request.base_chars
+        self.output.base_tokens, self.output.base_chars = request.base_tokens, request.base_chars
         self.keeps_text = owner(request.owner_kind).keeps_text
         self.request = request
-        opening = events.open_call(self.id, self.claim, self.attempt, self.base_tokens, settings.PROMPT_TTL_SECONDS)
+        opening = events.open_call(
+            self.id, self.claim, self.attempt, self.output.base_tokens, settings.PROMPT_TTL_SECONDS
+        )
         [opened] = await run_pipeline(async_client(), [opening])
         if isinstance(opened, Exception):
             raise opened
@@ -244,25 +211,21 @@ class Stream:
         except (RedisError, OSError) as error:
             log.warning("token log unreadable", error=str(error))
             logged = None  # what PostgreSQL has saved is kept
-        known = await run_db(saved_text, self.id, self.base_tokens, self.base_chars, None)
-        whole = await run_db(saved_text, self.id, self.base_tokens, self.base_chars, logged)
-        self.ids, self.pieces, self.chars = list(whole.token_ids), [whole.text], len(whole.text)
-        self.cached = self._claimed.cached_tokens
-        self.saved_tokens, self.unsaved_text = len(known.token_ids), whole.text[len(known.text) :]
+        output = self.output
+        known = await run_db(saved_text, self.id, output.base_tokens, output.base_chars, None)
+        whole = await run_db(saved_text, self.id, output.base_tokens, output.base_chars, logged)
+        output.cached = self._claimed.cached_tokens
         self.recovered = True
-        in_log = logged.from_token + len(logged.token_ids) - self.base_tokens if logged else 0
-        if in_log < len(self.ids):  # Redis lost it: the log begins again with everything
-            self.unlogged_text, self.logged_tokens = whole.text, 0
+        in_log = logged.from_token + len(logged.token_ids) - output.base_tokens if logged else 0
+        if output.take_up(whole, known, in_log):
             self.runner.flusher.mark(self)
-        else:
-            self.logged_tokens = len(self.ids)
 
     def _deltas(self, prompt: StoredPrompt) -> EngineStream:
         sampling = prompt.sampling
-        done = len(self.ids)
+        done = len(self.output.ids)
         call = EngineCall(
             model=self.member.served_name,
-            prompt_ids=events.unpack_ids(prompt.token_ids) + self.ids,
+            prompt_ids=events.unpack_ids(prompt.token_ids) + self.output.ids,
             max_tokens=sampling.max_tokens - done,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -280,61 +243,19 @@ class Stream:
         )
 
     def _take(self, delta: Delta) -> None:
-        if delta.cached_tokens is not None:  # the engine tells it last; of a reply that was cut it is not known
-            self.cached = delta.cached_tokens
+        first = self.output.first_token_at is None
+        self.output.take(delta)
         if delta.token_ids or delta.text:
-            first = self.first_token_at is None
-            if first:
-                self.first_token_at = timezone.now()
-            if self.stopper is None:
-                self._add_text(self._decoder.feed(delta.token_ids) if self._decoder else delta.text)
-                self.ids += delta.token_ids
-            else:
-                self._take_until_stop(self.stopper, delta)
-            if self.wants_logprobs:
-                self._take_logprobs(delta)
             self.runner.flusher.mark(self, urgent=first)
-        if delta.finish_reason and not self.said_stop:
-            self.finish_reason = delta.finish_reason
-
-    def _take_until_stop(self, stopper: StopMatcher, delta: Delta) -> None:
-        """Token by token: those after the one that completes a stop string are not the caller's."""
-        if self._decoder is None:
-            self._add_text(stopper.feed(delta.text))
-            self.ids += delta.token_ids
-        else:
-            for token_id in delta.token_ids:
-                self._add_text(stopper.feed(self._decoder.feed([token_id])))
-                self.ids.append(token_id)
-                if stopper.matched:
-                    break
-        if stopper.matched:
-            self.finish_reason = "stop"
-
-    def _take_logprobs(self, delta: Delta) -> None:
-        """One for each token: an engine that sends too few leaves the rest unknown."""
-        missing = len(self.ids) - len(self.logprobs)
-        self.logprobs += [*delta.logprobs, *[None] * missing][:missing]
-
-    def _add_text(self, text: str) -> None:
-        if text:
-            self.pieces.append(text)
-            self.chars += len(text)
-            self.unlogged_text += text
-            self.unsaved_text += text
 
     # Ending
 
     def _success(self) -> Ending:
-        if self.finish_reason != "length" and self._decoder is not None:
-            # After a cut (length, stop) a half character is left for Continue, which completes it.
-            rest = self._decoder.flush()
-            self._add_text(rest if self.stopper is None else self.stopper.feed(rest))
-        if self.stopper is not None:
-            self._add_text(self.stopper.flush())
-        if self.keeps_text and not self.base_chars and not self.text.strip():
+        output = self.output
+        output.finish()
+        if self.keeps_text and not output.base_chars and not output.text.strip():
             return Ending(RequestStatus.FAILED, "", "empty_reply", "The model gave an empty reply.")
-        return Ending(RequestStatus.SUCCEEDED, "length" if self.finish_reason == "length" else "stop")
+        return Ending(RequestStatus.SUCCEEDED, "length" if output.finish_reason == "length" else "stop")
 
     async def _interrupted(self, why: Interruption) -> None:
         if why is Interruption.CANCELLED and self.request is not None:
@@ -351,11 +272,11 @@ class Stream:
             await self._recovered_for_certain()
         await self.runner.flusher.flush([self])
         saved = await self.runner.persister.finish(self)
-        produced = Text(self.ids, self.text)
-        request.first_token_at = request.first_token_at or self.first_token_at
+        output = self.output
+        request.first_token_at = request.first_token_at or output.first_token_at
         while self.interruption is not Interruption.FENCED:
             try:
-                settled = await run_db(settle_claimed, request, ending, produced, self.cached, saved=saved)
+                settled = await run_db(settle_claimed, request, ending, output.produced, output.cached, saved=saved)
             except (DatabaseError, InterfaceError) as error:
                 log.warning("settling waits for the database", error=str(error))
                 await asyncio.sleep(0.5)  # the lease is renewed meanwhile, so the text is safe here
@@ -383,7 +304,7 @@ class Stream:
             outcome = await self.pool.scheduler.release(
                 self.id,
                 self.attempt,
-                emitted=self.emitted,
+                emitted=self.output.emitted,
                 failed=failed,
                 avoid=replica,
                 max_attempts=settings.MAX_ATTEMPTS,
@@ -415,7 +336,7 @@ class Stream:
             lane=self.lane,
             tenant=request.organization_id,
             attempt=self.attempt,
-            emitted=self.emitted,
+            emitted=self.output.emitted,
             replica=self.member.row.id,
             runner=runner_id,
             lease_seconds=settings.LEASE_SECONDS,
@@ -424,11 +345,13 @@ class Stream:
         )
         if not opened:
             return False
-        opening = events.open_call(self.id, self.claim, self.attempt, self.base_tokens, settings.PROMPT_TTL_SECONDS)
+        opening = events.open_call(
+            self.id, self.claim, self.attempt, self.output.base_tokens, settings.PROMPT_TTL_SECONDS
+        )
         [result] = await run_pipeline(async_client(), [opening])
         if result != 1:
             return False
-        self.unlogged_text, self.logged_tokens = self.text, 0
+        self.output.log_anew()
         self.runner.flusher.mark(self, urgent=True)
         return True
 

@@ -4,12 +4,9 @@
 -- ARGV     time to live (ms), tokens to reserve where one is missing, request id, request id, ...
 -- returns  {how many were missing, time now (ms)}
 --
--- A missing one is made even beyond the limits: it was admitted before. One that is settled stays settled. Keys: reserve.lua.
-local prefix = KEYS[1]
+-- A missing one is made even beyond the limits: it was admitted before. It counts in its buckets where they are known,
+-- else in the plan's. One that is settled stays settled. Keys: buckets.lua.
 local ttl, tokens = tonumber(ARGV[1]), tonumber(ARGV[2])
-local bucket, live, reserved = prefix .. ':bucket', prefix .. ':live', prefix .. ':reserved'
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
 local missing = 0
 for index = 3, #ARGV do
@@ -17,16 +14,9 @@ for index = 3, #ARGV do
   if redis.call('ZADD', live, 'XX', 'CH', now + ttl, id) == 0 and not redis.call('ZSCORE', live, id)
       and redis.call('EXISTS', prefix .. ':settled:' .. id) == 0 then
     missing = missing + 1
-    redis.call('ZADD', live, now + ttl, id)
-    redis.call('HSET', reserved, id, tokens)
+    hold(id, tokens, redis.call('GET', prefix .. ':expired:' .. id) or 'plan', now + ttl)
+    redis.call('DEL', prefix .. ':expired:' .. id)
   end
 end
-if missing > 0 and tokens > 0 then
-  redis.call('HINCRBYFLOAT', bucket, 'used', missing * tokens)
-  redis.call('HSETNX', bucket, 'at', now)
-  redis.call('PEXPIRE', bucket, 180000)
-end
-for _, key in ipairs({live, reserved}) do
-  if redis.call('PTTL', key) < ttl + 180000 then redis.call('PEXPIRE', key, ttl + 180000) end
-end
+save()
 return {missing, now}

@@ -1,58 +1,65 @@
--- Reserves tokens and a place among the replies that may run at once. Idempotent by request.
+-- Reserves tokens, a request and places for replies in every bucket, or in none. Idempotent by request.
 --
 -- KEYS[1]  v1:{o:<organization>}
--- ARGV     request id, tokens, time to live (ms), tokens per minute, replies at once
--- returns  {verdict, tokens used now, replies running, ms to wait, time now (ms)}
---          verdict 0 reserved (now or before), 1 not enough tokens, 2 too many replies
+-- ARGV     time to live (ms), number of buckets, for each: name, tokens per minute, requests per minute, replies at once
+--          (0: no limit); then for each reply: request id, tokens
+-- returns  {verdict, the bucket that refused (from 1), ms to wait, time now (ms), for each bucket: tokens used,
+--          requests used, replies running}
+--          verdict 0 reserved (now or before), 1 not enough tokens, 2 not enough requests, 3 too many replies
 --
--- Keys, all under the prefix:
---   :bucket    HASH  used (tokens taken; it drains by the limit per minute), at (ms of the last change), limit
---   :live      ZSET  request id -> ms at which its reservation expires
---   :reserved  HASH  request id -> tokens reserved
---   :settled:<request id>  kept for a while, so that what comes late counts nothing twice
-local prefix = KEYS[1]
-local id, tokens, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local limit, concurrent = tonumber(ARGV[4]), tonumber(ARGV[5])
-local bucket, live, reserved = prefix .. ':bucket', prefix .. ':live', prefix .. ':reserved'
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- All replies of one call are one request. Of several refusals the one with the longest wait is told. Keys: buckets.lua.
+local ttl, count = tonumber(ARGV[1]), tonumber(ARGV[2])
+local replies = 3 + 4 * count
+local mine, names = {}, {}
+for index = 1, count do
+  local at = 4 * index - 1
+  mine[index] = bucket(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
+  mine[index].concurrent = tonumber(ARGV[at + 3])
+  names[index] = ARGV[at]
+end
+names = table.concat(names, ' ')
 
-local state = redis.call('HMGET', bucket, 'used', 'at')
-local used = tonumber(state[1] or 0)
-local elapsed = math.max(0, now - tonumber(state[2] or now))
-used = math.max(0, math.min(used, 2 * limit) - elapsed * limit / 60000)
-
-for _, expired in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now)) do
-  if expired ~= id then
-    used = math.max(0, used - tonumber(redis.call('HGET', reserved, expired) or 0))
-    redis.call('ZREM', live, expired)
-    redis.call('HDEL', reserved, expired)
+local asked, fresh, wanted = {}, {}, 0
+for at = replies, #ARGV, 2 do asked[ARGV[at]] = true end
+sweep(asked)
+for at = replies, #ARGV, 2 do
+  local id = ARGV[at]
+  if redis.call('ZSCORE', live, id) then
+    redis.call('ZADD', live, 'GT', now + ttl, id)
+  elseif redis.call('EXISTS', prefix .. ':settled:' .. id) == 0 then
+    fresh[#fresh + 1] = at
+    wanted = wanted + tonumber(ARGV[at + 1])
   end
 end
 
-local known = redis.call('EXISTS', prefix .. ':settled:' .. id) == 1
-if redis.call('ZSCORE', live, id) then
-  known = true
-  redis.call('ZADD', live, 'GT', now + ttl, id)
+local verdict, refusing, wait = 0, 0, -1
+local function refuse(why, index, ms)
+  if ms > wait then verdict, refusing, wait = why, index, ms end
 end
-local running = redis.call('ZCARD', live)
-local verdict, wait = 0, 0
-if not known then
-  if used + tokens > limit then
-    verdict, wait = 1, math.ceil((used + tokens - limit) * 60000 / limit)
-  elseif running >= concurrent then
-    verdict = 2
-  else
-    used, running = used + tokens, running + 1
-    redis.call('ZADD', live, now + ttl, id)
-    redis.call('HSET', reserved, id, tokens)
+if #fresh > 0 then
+  for index, found in ipairs(mine) do
+    local tokens, requests = found.tokens + wanted - found.tokens_limit, found.requests + 1 - found.requests_limit
+    if found.tokens_limit > 0 and tokens > 0 then
+      refuse(1, index, math.ceil(tokens * 60000 / found.tokens_limit))
+    end
+    if found.requests_limit > 0 and requests > 0 then
+      refuse(2, index, math.ceil(requests * 60000 / found.requests_limit))
+    end
+    if found.concurrent > 0 and found.running + #fresh > found.concurrent then refuse(3, index, 0) end
   end
 end
-redis.call('HSET', bucket, 'used', string.format('%.6f', used), 'at', now, 'limit', limit)
-
--- An organization that goes quiet leaves nothing behind: an overdrawn bucket is full again after two minutes.
-redis.call('PEXPIRE', bucket, 180000)
-for _, key in ipairs({live, reserved}) do
-  if redis.call('PTTL', key) < ttl + 180000 then redis.call('PEXPIRE', key, ttl + 180000) end
+if verdict == 0 and #fresh > 0 then
+  for _, found in ipairs(mine) do
+    if found.requests_limit > 0 then found.requests = found.requests + 1 end
+  end
+  for _, at in ipairs(fresh) do hold(ARGV[at], tonumber(ARGV[at + 1]), names, now + ttl) end
 end
-return {verdict, math.ceil(used), running, wait, now}
+save()
+
+local answer = {verdict, refusing, math.max(0, wait), now}
+for _, found in ipairs(mine) do
+  answer[#answer + 1] = math.ceil(found.tokens)
+  answer[#answer + 1] = math.ceil(found.requests)
+  answer[#answer + 1] = found.running
+end
+return answer

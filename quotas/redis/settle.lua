@@ -2,29 +2,25 @@
 --
 -- KEYS[1]  v1:{o:<organization>}
 -- ARGV     request id, tokens used, how long to remember that it is settled (ms)
--- returns  {1 if this call counted, tokens used now, replies running, time now (ms)}
+-- returns  {1 if this call counted, time now (ms)}
 --
--- What it used beyond its reservation is taken all the same: the bucket may be overdrawn by one minute's worth. A reservation
--- that expired was given back already, so then all that was used is taken. Keys: reserve.lua.
-local prefix = KEYS[1]
+-- What it used beyond its reservation is taken all the same: a bucket may be overdrawn by one minute's worth. A reservation
+-- that expired was given back already, so then all that was used is taken. Keys: buckets.lua.
 local id, tokens, remember = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local bucket, live, reserved = prefix .. ':bucket', prefix .. ':live', prefix .. ':reserved'
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-
-local state = redis.call('HMGET', bucket, 'used', 'at', 'limit')
-local used, limit = tonumber(state[1] or 0), tonumber(state[3] or 0)
-local elapsed = math.max(0, now - tonumber(state[2] or now))
-used = math.max(0, used - elapsed * limit / 60000)
 
 local counted = 0
 if redis.call('SET', prefix .. ':settled:' .. id, 1, 'NX', 'PX', remember) then
   counted = 1
-  used = math.max(0, used - tonumber(redis.call('HGET', reserved, id) or 0) + tokens)
-  if limit > 0 then used = math.min(used, 2 * limit) end
+  local held, names = reservation(id)
+  local places = held and -1 or 0
+  names = names or redis.call('GET', prefix .. ':expired:' .. id) or 'plan'
+  for name in each(names) do
+    local found = take(name, tokens - (held or 0), places)
+    if (found.tokens_limit or 0) > 0 then found.tokens = math.min(found.tokens, 2 * found.tokens_limit) end
+  end
   redis.call('ZREM', live, id)
   redis.call('HDEL', reserved, id)
+  redis.call('DEL', prefix .. ':expired:' .. id)
+  save()
 end
-redis.call('HSET', bucket, 'used', string.format('%.6f', used), 'at', now)
-redis.call('PEXPIRE', bucket, 180000)
-return {counted, math.ceil(used), redis.call('ZCARD', live), now}
+return {counted, now}

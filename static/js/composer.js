@@ -161,6 +161,11 @@ document.addEventListener("htmx:finally:request", (event) => {
   release();
 });
 
+// The wait is over, and so are the figures that were shown with it. (Those of a conversation come by its socket.)
+document.addEventListener("chat:countdown", () => {
+  if (!live()) htmx.ajax("GET", "/", { target: "#meters", swap: "outerHTML", select: "#meters" });
+});
+
 // A conversation that was deleted takes no more messages; what was written can still be copied.
 document.addEventListener("chat:closed", ({ detail: { code } }) => {
   if (code !== GONE) return;

@@ -1,5 +1,6 @@
 // The frame around the conversation: menus, dialogs, the sidebar as a column or a drawer, and the keyboard.
 
+import "./failures.js";
 import { store } from "./storage.js";
 
 const GAP = 4; // px between a menu and its button

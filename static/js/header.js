@@ -21,6 +21,7 @@ function edit() {
   element("title-input").value = element("title").textContent;
   element("title-input").focus();
   element("title-input").select();
+  element("title-input").scrollLeft = 0; // its beginning shows
 }
 
 function endEdit({ focus }) {

@@ -33,7 +33,11 @@ const SLICE_MS = 20; // then whatever else the page has to do comes first
 const soon = window.requestIdleCallback ?? ((work) => setTimeout(work, 16)); // Safari has none
 const spent = new WeakMap(); // reply -> { count, ms }
 const waiting = [];
+const sources = new WeakMap(); // formula -> its TeX
 let working = false;
+
+// The TeX of a formula that is typeset, or soon will be.
+export const sourceOf = (element) => sources.get(element);
 
 function leave(element, why) {
   element.classList.add("unset");
@@ -77,9 +81,12 @@ async function work() {
   if (working) soon(work);
 }
 
-export function typeset(root) {
-  for (const element of root.querySelectorAll(".math:not([data-set])")) {
+const TO_SET = ".math:not([data-set], .open)"; // `open`: its end has not come yet
+
+function typeset(elements) {
+  for (const element of elements) {
     element.dataset.set = "";
+    sources.set(element, element.textContent);
     waiting.push(element);
   }
   if (working || !waiting.length) return;
@@ -87,11 +94,25 @@ export function typeset(root) {
   work(); // the first of them before the page is painted
 }
 
-typeset(document);
+// Takes over what is typeset already: a reply that ends is shown anew, with the formulas that it had.
+export function adopt(from, to) {
+  const ready = [...from.querySelectorAll(".math[data-set]")].filter((element) => !waiting.includes(element));
+  for (const element of to.querySelectorAll(".math")) {
+    const source = sources.get(element) ?? element.textContent;
+    const same = ready.findIndex((other) => sources.get(other) === source && other.className.replace(" unset", "") === element.className);
+    if (same < 0) continue;
+    element.replaceWith(ready[same]);
+    ready.splice(0, same + 1);
+  }
+}
+
+typeset(document.querySelectorAll(TO_SET));
 new MutationObserver((records) => {
   for (const { addedNodes } of records) {
     for (const node of addedNodes) {
-      if (node.nodeType === Node.ELEMENT_NODE && node.querySelector(".math:not([data-set])")) typeset(node);
+      if (node.nodeType !== Node.ELEMENT_NODE) continue;
+      if (node.matches(TO_SET)) typeset([node]);
+      else if (node.querySelector(TO_SET)) typeset(node.querySelectorAll(TO_SET));
     }
   }
 }).observe(document.body, { childList: true, subtree: true });

@@ -3,7 +3,7 @@
 const notice = () => document.getElementById("notice");
 let said = ""; // the kind of what a script has said last
 
-// Kinds: `calm` (wait), `size` (too much), `warning`.
+// Kinds: `calm` (wait), `size` (too much), `missing` (not loaded), `warning`.
 export function say(words, kind) {
   said = words ? kind : "";
   const line = document.createElement("p");

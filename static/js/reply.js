@@ -1,157 +1,15 @@
 // Renders a reply's Markdown while it streams. Deltas arrive as text in `.source`; this writes them on into `.rendered`, beside it,
-// in the shapes that conversations/markdown.py uses, so that nothing jumps when the server's own rendering takes their place.
+// as conversations/markdown.py does, so that nothing jumps when the server's own rendering takes their place.
 // Should it fail, the plain text in `.source` is what is shown.
 
 import "./code.js";
-import { typeset } from "./math.js";
-import DOMPurify from "../vendor/dompurify/dist/purify.es.mjs";
-import * as smd from "../vendor/streaming-markdown/smd.js";
+import { MarkdownStream } from "./markdown_stream.js";
+import { adopt } from "./math.js";
 
-const SCHEMES = /^(https?:|mailto:)/i;
 const PACE_MS = 150; // what has come is shown within this time
+const PAINT_SHARE = 4; // painting takes at most this part of the time: one fourth
 const still = matchMedia("(prefers-reduced-motion: reduce)");
-const mounted = new Map(); // turn -> its writer
-
-function allowed(tag, attribute, value) {
-  return DOMPurify.isValidAttribute(tag, attribute, value) && (attribute !== "href" || SCHEMES.test(value.trim()));
-}
-
-function push(data, element) {
-  data.nodes[data.index].append(element);
-  data.nodes[(data.index += 1)] = element;
-}
-
-// What scrolls sideways must be within reach of a keyboard.
-function focusable(element, label) {
-  element.tabIndex = 0;
-  element.setAttribute("role", "group");
-  element.setAttribute("aria-label", label);
-  return element;
-}
-
-function codeBlock(data) {
-  const block = document.createElement("div");
-  block.className = "code";
-  const head = document.createElement("div");
-  head.className = "code-head";
-  const copy = document.createElement("button");
-  copy.type = "button";
-  copy.className = "quiet";
-  copy.dataset.copy = "";
-  copy.textContent = "Copy";
-  head.append(document.createElement("span"), copy);
-  const pre = focusable(document.createElement("pre"), "Code");
-  block.append(head, pre);
-  data.nodes[data.index].append(block);
-  data.nodes[(data.index += 1)] = pre.appendChild(document.createElement("code"));
-}
-
-function addToken(data, type) {
-  switch (type) {
-    case smd.CODE_BLOCK:
-    case smd.CODE_FENCE:
-      return codeBlock(data);
-    case smd.IMAGE: // a link: a fetched image would tell its host who reads
-      return push(data, document.createElement("a"));
-    case smd.CHECKBOX: // text, as in the finished reply
-      push(data, document.createElement("span"));
-      data.nodes[data.index].textContent = "[ ]";
-      return;
-    case smd.RAW_URL: // text, as in the finished reply
-      return push(data, document.createElement("span"));
-    case smd.LINE_BREAK: {
-      const { pending } = data.parser;
-      if (!pending.startsWith("<br")) return smd.default_add_token(data, type);
-      push(data, document.createElement("span")); // HTML is text, as in the finished reply
-      data.nodes[data.index].textContent = `${pending}>`;
-      return;
-    }
-    case smd.EQUATION_BLOCK:
-    case smd.EQUATION_INLINE:
-      return formula(data, type);
-    case smd.TABLE: {
-      const box = focusable(document.createElement("div"), "Table");
-      box.className = "scroll-x";
-      data.nodes[data.index].append(box);
-      data.nodes[(data.index += 1)] = box.appendChild(document.createElement("table"));
-      return;
-    }
-    default:
-      smd.default_add_token(data, type);
-  }
-}
-
-// Until it ends it is text with its delimiter: a lone dollar may be a price.
-function formula(data, type) {
-  const element = document.createElement("span");
-  const dollar = data.parser.pending.startsWith("$");
-  element.dataset.formula = type === smd.EQUATION_BLOCK ? "block" : dollar ? "$" : "inline";
-  if (element.dataset.formula === "$") element.append("$");
-  push(data, element);
-}
-
-const ENTITY = /&(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][\da-z]{1,31});/gi;
-const decoder = document.createElement("textarea");
-
-function decoded(entity) {
-  decoder.innerHTML = entity;
-  return decoder.value;
-}
-
-// What the parser leaves as it was written: &amp; and the marks that close a heading.
-function finish(element) {
-  if (element.localName === "code") return;
-  element.normalize();
-  for (const node of element.childNodes) {
-    if (node.nodeType === Node.TEXT_NODE && node.data.includes("&")) node.data = node.data.replace(ENTITY, decoded);
-  }
-  const last = element.lastChild;
-  if (/^h[1-6]$/.test(element.localName) && last?.nodeType === Node.TEXT_NODE) last.data = last.data.replace(/\s+#+\s*$/, "");
-}
-
-function endToken(data) {
-  const element = data.nodes[data.index];
-  smd.default_end_token(data);
-  const { formula: kind } = element.dataset ?? {};
-  if (!kind) return finish(element);
-  delete element.dataset.formula;
-  const tex = element.textContent.slice(kind === "$" ? 1 : 0);
-  if (kind === "$" && (tex !== tex.trim() || !tex)) {
-    element.append("$");
-    return;
-  }
-  element.textContent = tex;
-  element.className = kind === "block" ? "math display" : "math";
-  typeset(element.parentElement);
-}
-
-function setAttribute(data, type, value) {
-  const node = data.nodes[data.index];
-  if (type === smd.LANG) {
-    const label = node.closest(".code")?.querySelector(".code-head > span");
-    if (label) label.textContent = value.trim().split(/\s+/)[0];
-    return;
-  }
-  if (type === smd.CHECKED) {
-    node.textContent = "[x]";
-    return;
-  }
-  const tag = node.localName;
-  const name = tag === "a" ? "href" : smd.attr_to_html_attr(type);
-  if (tag === "span" || !allowed(tag, name, value)) return;
-  node.setAttribute(name, value);
-  if (tag === "a") {
-    node.rel = "noopener noreferrer nofollow";
-    node.target = "_blank";
-  }
-}
-
-function parserFor(root) {
-  const renderer = smd.default_renderer(root);
-  const parser = smd.parser({ ...renderer, add_token: addToken, end_token: endToken, set_attr: setAttribute });
-  renderer.data.parser = parser;
-  return parser;
-}
+const mounted = new Map(); // turn -> what it needs to be written
 
 // Shows text evenly: what came at one moment is written over the next frames, all of it within PACE_MS.
 class Pacer {
@@ -207,25 +65,57 @@ class Pacer {
   }
 }
 
+// Paints what was written; less often where that takes long, so that one huge block does not stop the page.
+class Painter {
+  constructor(root, failed) {
+    this.stream = new MarkdownStream(root);
+    this.failed = failed;
+    this.timer = 0;
+    this.next = 0; // not before
+  }
+
+  write(text) {
+    this.stream?.push(text);
+    if (this.timer) return;
+    const wait = this.next - performance.now();
+    if (wait <= 0) this.paint();
+    else this.timer = setTimeout(() => this.paint(), wait);
+  }
+
+  paint() {
+    this.draw((stream) => stream.paint());
+  }
+
+  end() {
+    this.draw((stream) => stream.end());
+  }
+
+  draw(how) {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    if (!this.stream) return;
+    const start = performance.now();
+    try {
+      how(this.stream);
+    } catch (error) {
+      this.stream = null;
+      this.failed();
+      console.error("Markdown was not rendered", error);
+    }
+    const end = performance.now();
+    this.next = end + (end - start) * (PAINT_SHARE - 1);
+  }
+}
+
 function mount(turn) {
   const source = turn.querySelector(".source");
   const rendered = turn.querySelector(".rendered");
   if (!source || !rendered || mounted.get(turn)?.source === source) return;
-  const parser = parserFor(rendered);
-  let failed = false;
   turn.classList.add("rendering");
-
-  const write = (text) => {
-    if (failed || !text) return;
-    try {
-      smd.parser_write(parser, text);
-    } catch (error) {
-      failed = true;
-      rendered.replaceChildren();
-      turn.classList.remove("rendering"); // `.source` shows itself again
-      console.error("Markdown was not rendered", error);
-    }
-  };
+  const painter = new Painter(rendered, () => {
+    rendered.replaceChildren();
+    turn.classList.remove("rendering"); // `.source` shows itself again
+  });
 
   // Takes the deltas that have come: the text is kept as one node, and the last cursor on the turn.
   const merge = () => {
@@ -240,9 +130,9 @@ function mount(turn) {
   };
 
   merge(); // what came before this script did
-  write(source.textContent);
-  const pacer = new Pacer(write);
-  mounted.set(turn, { source, pacer });
+  painter.write(source.textContent);
+  const pacer = new Pacer((text) => painter.write(text));
+  mounted.set(turn, { source, rendered, pacer, painter });
   new MutationObserver(() => {
     const text = merge();
     if (text) pacer.push(text);
@@ -250,8 +140,20 @@ function mount(turn) {
 }
 
 function mountAll() {
-  for (const turn of mounted.keys()) if (!turn.isConnected) mounted.delete(turn);
+  const gone = [...mounted].filter(([turn]) => !turn.isConnected);
+  gone.forEach(([turn]) => mounted.delete(turn));
   document.querySelectorAll('.turn[aria-busy="true"]').forEach(mount);
+  for (const [turn, { rendered }] of gone) replaced(rendered, document.getElementById(turn.id)?.querySelector(".prose"));
+}
+
+// What is shown anew before somebody's eyes stays as it was: formulas as they are, and code unfolded.
+function replaced(rendered, prose) {
+  if (!prose) return;
+  adopt(rendered, prose);
+  for (const button of prose.querySelectorAll("[data-unfold]")) {
+    button.closest(".code").classList.remove("folded");
+    button.remove();
+  }
 }
 
 mountAll();
@@ -262,8 +164,8 @@ document.addEventListener("visibilitychange", () => {
 
 // The finished reply takes the place of the one that streams when all of that is shown.
 document.addEventListener("htmx:ws:before:message:incoming", ({ detail }) => {
-  for (const [turn, { pacer }] of mounted) {
-    const drained = pacer.drained();
-    if (drained && detail.message.data.includes(`hx-target="#${turn.id}"`)) detail.waitUntil(drained);
+  for (const [turn, { pacer, painter }] of mounted) {
+    if (!detail.message.data.includes(`hx-target="#${turn.id}"`)) continue;
+    detail.waitUntil(Promise.resolve(pacer.drained()).then(() => painter.end()));
   }
 });

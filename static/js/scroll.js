@@ -3,6 +3,8 @@
 
 const NEAR = 48; // px
 const AHEAD = "800px"; // how far above the screen earlier turns are loaded
+const LONG = 100; // turns; of more, those off the screen are not laid out
+const REPLACED_MS = 1_000; // a thread that is shown anew may come in several parts
 let pinned = true;
 let seen = { scrollTop: 0, scrollHeight: 0 }; // when it was scrolled last
 let watched = null;
@@ -43,7 +45,7 @@ let near = null;
 let observed = null; // the button, which a swap of the whole thread replaces
 
 function load(entries) {
-  if (entries.some(({ isIntersecting }) => isIntersecting)) earlier()?.click();
+  if (!reading && entries.some(({ isIntersecting }) => isIntersecting)) earlier()?.click();
 }
 
 function watchEarlier() {
@@ -57,16 +59,52 @@ function watchEarlier() {
 }
 
 let below = null; // px between the top of the screen and the end, while earlier turns are put in
+let reading = null; // { id, top, timer }: the turn at the top of the screen, while the whole thread is shown anew
 
 document.addEventListener("htmx:before:swap", ({ detail }) => {
-  if (detail.tasks?.some(({ target }) => target?.id === "earlier")) below = box().scrollHeight - box().scrollTop;
+  for (const { target, swapSpec } of detail.tasks ?? []) {
+    if (target?.id === "earlier") below = box().scrollHeight - box().scrollTop;
+    if (target?.id === "thread" && swapSpec?.style === "innerHTML") remember();
+  }
 });
 
 document.addEventListener("htmx:after:swap", () => {
-  if (below !== null) box().scrollTop = box().scrollHeight - below;
+  if (below !== null) {
+    box().scrollTop = box().scrollHeight - below;
+    requestAnimationFrame(() => requestAnimationFrame(setAside)); // with the size that they have then
+  }
   below = null;
   watchEarlier();
+  if (reading) goBack();
 });
+
+function remember() {
+  if (pinned) return;
+  const edge = box().getBoundingClientRect().top;
+  const first = [...watched.children].find((turn) => turn.getBoundingClientRect().bottom > edge);
+  if (!first) return;
+  clearTimeout(reading?.timer);
+  reading = { id: first.id, top: first.getBoundingClientRect().top, timer: setTimeout(giveUp, REPLACED_MS) };
+}
+
+function goBack() {
+  const turn = document.getElementById(reading.id);
+  if (!turn) return; // it may come with the next part
+  box().scrollTop += turn.getBoundingClientRect().top - reading.top;
+  clearTimeout(reading.timer);
+  reading = null;
+}
+
+// What was being read is not there any more.
+function giveUp() {
+  reading = null;
+  pin();
+}
+
+function setAside() {
+  if (watched.childElementCount <= LONG) return;
+  for (const turn of watched.querySelectorAll(":scope > .turn:not(.far, :last-child)")) turn.classList.add("far");
+}
 
 function watch() {
   const thread = document.getElementById("thread");

@@ -5,7 +5,7 @@ import { connected, transmit } from "./socket.js";
 let told = null;
 
 function tell() {
-  const last = document.querySelector("#thread > .turn:last-of-type");
+  const last = document.getElementById("thread")?.lastElementChild;
   const request = last?.dataset.request;
   if (!request || request === told || last.hasAttribute("aria-busy") || document.hidden || !connected()) return;
   if (transmit({ type: "seen", request })) told = request;

@@ -20,7 +20,10 @@ function open(action) {
   if (action === "rename") element("rename-title").value = chosen.title;
   else element("delete-title").textContent = chosen.title;
   element(`${action}-dialog`).showModal();
-  if (action === "rename") element("rename-title").select();
+  if (action === "rename") {
+    element("rename-title").select();
+    element("rename-title").scrollLeft = 0; // its beginning shows
+  }
 }
 
 document.addEventListener("click", (event) => {

@@ -36,7 +36,7 @@ function say(text) {
 
 // What the page shows last. Deltas that the renderer has not taken yet carry a cursor of their own.
 function place() {
-  const last = document.querySelector("#thread > .turn:last-of-type");
+  const last = document.getElementById("thread")?.lastElementChild; // by its place: a long thread is searched slowly
   const deltas = last?.querySelectorAll(".source > [data-cursor]");
   return {
     message: last?.id ?? null,
@@ -79,7 +79,7 @@ setInterval(() => {
   connection.socket.send(JSON.stringify({ type: "ack", frames: handled }));
 }, ACK_MS);
 
-const running = () => Boolean(document.querySelector('#thread > .turn[aria-busy="true"]'));
+const running = () => Boolean(document.getElementById("thread")?.lastElementChild?.hasAttribute("aria-busy"));
 
 function lost() {
   const goesOn = running();

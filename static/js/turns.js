@@ -126,7 +126,8 @@ document.addEventListener("click", (event) => {
 let focused = null;
 
 document.addEventListener("htmx:before:swap", () => {
-  focused = document.querySelector("#chat :focus-visible");
+  const { activeElement } = document;
+  focused = activeElement?.closest("#chat") && activeElement.matches(":focus-visible") ? activeElement : null;
 });
 document.addEventListener("htmx:after:swap", () => {
   if (!focused || focused.isConnected || document.activeElement !== document.body) return;

@@ -31,7 +31,8 @@ SWAGGER = {"exclude": [["#swagger-ui"]]}  # a library's own page; only what is a
 OFTEN = """
     new-chat sidebar row-menu rename-dialog delete-dialog title-edited search model-menu account-menu share-link
     shared-page not-found streaming queued model-loading stopped failed-with-details high-demand not-sent code-folded
-    table-and-math editing versions context-full sign-in-wrong sign-up-refused locked-out account key-created
+    table-and-math editing versions context-full sign-in-wrong sign-up-refused locked-out account
+    key-new-refused key-manage
 """.split()  # noqa: SIM905
 
 

@@ -173,7 +173,8 @@ async def test_signing_out_leaves_nothing_behind(site: LiveSite, browser: Browse
 async def test_s33_a_key_is_shown_once_and_works_until_it_is_revoked(site: LiveSite, browser: Browser) -> None:
     async with visit(site, browser, "Ada", "/account/") as visitor:
         page = visitor.page
-        await page.locator("#keys form").get_by_role("textbox").fill("Nightly report")
+        await page.get_by_role("link", name="New key").click()
+        await page.get_by_label("Name", exact=True).fill("Nightly report")
         await visitor.press("Create key")
         secret = await page.get_by_label("Key", exact=True).input_value()
         assert len(secret) > 40
@@ -195,7 +196,9 @@ async def test_s33_a_key_is_shown_once_and_works_until_it_is_revoked(site: LiveS
         await visitor.open("/account/")
         await page.get_by_role("link", name="Revoke Nightly report").click()
         await visitor.press("Revoke")
-        await expect(page.locator("#keys")).not_to_contain_text("Nightly report")
+        await expect(page.locator("#keys > .rows")).not_to_contain_text("Nightly report")
+        await page.get_by_text("Keys that have ended").click()
+        await expect(page.locator("#keys .ended")).to_contain_text("Revoked just now")
         assert (await anonymous.request.get(models, headers=headers)).status == 401
         await anonymous.close()
         visitor.complaints.clear()

@@ -11,7 +11,8 @@ from playwright.async_api import Browser, Page, Route, expect
 from chatsite.ids import new_id
 from tests.acceptance.browsing import Visitor, visit
 from tests.acceptance.gallery import PHONE
-from tests.acceptance.live_site import LiveSite
+from tests.acceptance.live_site import LOADING_MODEL, LiveSite
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 MESSAGE = """
@@ -61,6 +62,73 @@ async def test_s7_a_chat_of_500_messages_opens_with_its_end_and_loads_the_rest_o
         await page.evaluate("document.getElementById('scroll').scrollTop = 0")
         await expect(turns).not_to_have_count(shown)
     await expect(turns).to_have_count(500)
+
+
+async def test_s7_who_reads_further_up_keeps_the_place_while_more_comes_after_a_lost_connection(
+    visitor: Visitor,
+) -> None:
+    page, site = visitor.page, visitor.site
+    conversation = long_conversation(site, 60)
+    await visitor.open(f"/c/{conversation}")
+    await page.evaluate("document.getElementById('scroll').scrollTop -= 900")
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    await page.context.set_offline(True)
+    await page.evaluate("document.querySelector('#chat')._htmx.ws.connection.socket.close()")
+    site.say("Ada", "From another device", "Said meanwhile.", conversation)
+    seen = await page.evaluate(IN_VIEW)
+    shown = await page.locator("#thread .turn").count()
+    await page.context.set_offline(False)
+    await expect(page.get_by_text("Said meanwhile.")).to_be_attached()
+    await expect(page.locator("#connection")).to_be_hidden()
+    assert await page.evaluate(IN_VIEW) == seen
+    assert await page.locator("#thread .turn").count() == shown + 2  # the others were left as they are
+    await visitor.press("Jump to latest")
+    await expect(page.get_by_text("Said meanwhile.")).to_be_in_viewport()
+    visitor.complaints.clear()  # the browser calls a socket that does not connect an error
+
+
+async def test_s7_who_reads_further_up_keeps_the_place_when_the_whole_is_shown_anew(visitor: Visitor) -> None:
+    page, site = visitor.page, visitor.site
+    conversation = long_conversation(site, 60)
+    await visitor.open(f"/c/{conversation}")
+    await page.evaluate("document.getElementById('scroll').scrollTop -= 900")
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    seen = await page.evaluate(IN_VIEW)
+    await page.evaluate("document.getElementById('thread').lastElementChild.id = 'msg_unknown'")  # of another branch
+    await page.evaluate("document.querySelector('#chat')._htmx.ws.connection.socket.close()")
+    await expect(page.locator("#msg_unknown")).to_have_count(0)
+    await expect(page.get_by_text("Message 60:")).to_be_attached()
+    assert await page.evaluate(IN_VIEW) == seen
+
+
+FAILING = {"status": 503, "content_type": "text/html", "body": "<h1>Away</h1><p class='detail'>Try again shortly.</p>"}
+
+
+async def test_what_cannot_be_loaded_takes_no_ones_place_and_can_be_asked_for_again(visitor: Visitor) -> None:
+    page, site = visitor.page, visitor.site
+    conversation = long_conversation(site, 60)
+    await visitor.open(f"/c/{conversation}")
+    await page.route(re.compile("/earlier|/turns/"), lambda route: route.fulfill(**FAILING))
+    await page.evaluate("document.getElementById('scroll').scrollTop = 0")
+    earlier = page.get_by_role("button", name="Earlier messages")
+    await earlier.click()
+    await expect(page.locator("#notice")).to_contain_text("could not be loaded")
+    await expect(page.get_by_role("heading", name="Away")).to_have_count(0)
+
+    huge = new_id()  # larger than a frame: the page is given a button that presses itself
+    leaf = site.execute("SELECT active_leaf_id FROM conversations_conversation")[0][0]
+    site.execute(MESSAGE, huge, conversation[5:], leaf, "user", "All of it. " * 30_000, "", None, datetime.now(UTC))
+    site.execute("UPDATE conversations_conversation SET active_leaf_id = %s", huge)
+    site.call("Ada", "PATCH", f"/v1/conversations/{conversation}", {"title": "A look at it"})
+    show = page.get_by_role("button", name="Show this message")
+    await expect(show).to_be_visible()
+    await page.unroute_all()
+    await show.click()
+    await expect(page.get_by_text("All of it.")).to_be_attached()
+    await earlier.click()
+    await expect(page.get_by_text("The first", exact=True)).to_be_attached()
+    await expect(page.locator("#notice")).to_be_empty()
+    visitor.complaints.clear()  # the browser calls any answer of 503 an error
 
 
 FOCUS_IS_VISIBLE = """() => {
@@ -167,3 +235,48 @@ async def test_on_a_phone_the_conversations_are_in_a_drawer(site: LiveSite, brow
         assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         await visitor.press("Stop")
         await visitor.idle()
+        await page.locator("#title").click()
+        assert await page.locator("#title-input").evaluate("(box) => box.scrollLeft") == 0  # it starts at its start
+        await expect(page.locator("#model-button")).to_be_hidden()
+        await page.keyboard.press("Escape")
+        site.execute("UPDATE inference_replica SET id = %s WHERE model_id = %s", new_id(), LOADING_MODEL)
+        await wait_until(lambda: site.readiness()["models"][LOADING_MODEL] == "loading", 15)
+        loading = site.call("Ada", "POST", "/v1/conversations", {"model": LOADING_MODEL, "title": "A long title " * 5})
+        await visitor.open(f"/c/{loading['id']}")
+        await expect(page.locator("#model-state")).to_have_text("loading")
+        assert await page.locator("#model-title").evaluate("(name) => name.scrollWidth <= name.clientWidth")
+
+
+async def test_the_api_reference_follows_the_theme(visitor: Visitor) -> None:
+    page = visitor.page
+    ground = "getComputedStyle(document.querySelector('.swagger-ui')).backgroundColor"
+    await page.emulate_media(color_scheme="dark")
+    await page.goto(f"{visitor.site.url}/docs/")
+    await page.locator(".opblock").first.wait_for()
+    assert await page.evaluate(ground) == "rgb(23, 25, 28)"
+    await page.evaluate("localStorage.setItem('theme', 'light')")
+    await page.reload()
+    await page.locator(".opblock").first.wait_for()
+    assert await page.evaluate("document.documentElement.classList.contains('dark-mode')") is False
+    await page.get_by_role("link", name="Back to chat").click()
+    await expect(visitor.draft).to_be_visible()
+
+
+FIRST_AND_LAST = """(element) => {
+  const text = element.firstChild;
+  return [0, text.length - 1].map((at) => {
+    const range = document.createRange();
+    range.setStart(text, at);
+    range.setEnd(text, at + 1);
+    return range.getBoundingClientRect().left;
+  });
+}"""
+
+
+async def test_arabic_is_read_from_its_own_side_wherever_it_stands(visitor: Visitor) -> None:
+    page = visitor.page
+    text = "\u0643\u064a\u0641 \u0627\u0644\u062d\u0627\u0644!"
+    await visitor.open(f"/c/{visitor.site.say('Ada', text, text)}")
+    for place in (".bubble", ".prose p", "#title", ".row .name"):
+        first, last = await page.locator(place).first.evaluate(FIRST_AND_LAST)
+        assert last < first, place  # the mark at its end stands at the left

@@ -184,6 +184,7 @@ async def test_over_a_limit_the_wait_is_counted_down_and_the_message_kept(site: 
         await expect(notice).to_contain_text("The free plan allows 3 replies at once")
         await expect(notice).to_contain_text("Try again in")
         await expect(visitor.draft).to_have_value("Four")
+        await expect(visitor.page.locator("#meters")).not_to_contain_text("20,000 of 20,000")
         await expect(notice).not_to_contain_text("Try again in", timeout=10_000)
         visitor.complaints.clear()  # the browser calls any answer of 429 an error
 

@@ -1,5 +1,6 @@
 """Users, organizations, keys and sessions in the admin do what they say."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,9 +8,14 @@ from allauth.account.models import EmailAddress
 from allauth.usersessions.models import UserSession
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
-from chatsite.accounts import services
-from chatsite.accounts.models import ApiKey, Membership, User
+from chatsite.accounts import keys
+from chatsite.accounts.keys import Terms
+from chatsite.accounts.models import ApiKey, KeyEvent, Membership, User
+from chatsite.accounts.protocol import Actor, Via
+from chatsite.ids import new_id
+from chatsite.scopes import Scope
 from tests.admin_rows import grant, signed_in
 from tests.chatsite.entering import NEW_PASSWORD
 from tests.conftest import PASSWORD, Person
@@ -214,11 +220,73 @@ def test_s33_a_key_is_shown_by_its_prefix_and_can_only_be_revoked(staff: Client,
     assert Client().get("/v1/conversations", headers=person.headers).status_code == 401
 
 
+def test_who_revoked_a_key_is_in_its_history(staff: Client, root: Person, person: Person) -> None:
+    staff.defaults["REMOTE_ADDR"] = "203.0.113.9"
+    act(staff, "accounts_apikey", "revoke", person.key.pk)
+    event = KeyEvent.objects.get(key_id=person.key.pk, kind="revoked")
+    assert (event.actor_id, event.via, event.address) == (root.user.pk, "admin", "203.0.113.9")
+    act(staff, "accounts_apikey", "revoke", person.key.pk)
+    assert KeyEvent.objects.filter(key_id=person.key.pk, kind="revoked").count() == 1
+
+
+def test_the_history_of_keys_is_to_look_at(staff: Client, root: Person, person: Person) -> None:
+    keys.change_api_key(person.user, person.key.pk, Terms("renamed"), Actor(root.user.pk, Via.ADMIN, "203.0.113.9"))
+    event = KeyEvent.objects.filter(key_id=person.key.pk).latest("id")
+    address = reverse("admin:accounts_keyevent_changelist")
+
+    def found(**query: str) -> list[int]:
+        return [each.pk for each in staff.get(address, query).context["cl"].result_list]
+
+    for query in (
+        {"q": f"key_{person.key.pk}", "kind__exact": "changed"},
+        {"q": f"user_{person.user.pk}", "via__exact": "admin"},
+        {"q": f"user_{root.user.pk}", "via__exact": "admin"},
+        {"q": "203.0.113.9"},
+    ):
+        assert found(**query) == [event.pk], query
+    page = reverse("admin:accounts_keyevent_change", args=[event.pk])
+    html = staff.get(page).content.decode()
+    assert "name: test → renamed" in html and root.user.email in html and person.user.email in html
+    for what in ("change", "delete"):
+        assert staff.post(page.replace("/change/", f"/{what}/"), {"post": "yes", "via": "page"}).status_code == 403
+    assert staff.get(reverse("admin:accounts_keyevent_add")).status_code == 403
+
+
+def test_a_key_s_page_leads_along_its_chain(staff: Client, person: Person) -> None:
+    old = person.key
+    new, _ = keys.rotate_api_key(person.user, old.pk, new_id(), timedelta(days=1), None, Actor(None, Via.SITE))
+    for one, other in ((old, new), (new, old)):
+        html = staff.get(reverse("admin:accounts_apikey_change", args=[one.pk])).content.decode()
+        assert other.public_id in html
+    listed = staff.get(reverse("admin:accounts_apikey_changelist"), {"q": new.public_id}).context["cl"].result_list
+    assert {key.pk for key in listed} == {old.pk, new.pk}
+
+
+def test_keys_by_scope_and_limits(staff: Client, person: Person) -> None:
+    terms = Terms("batches", (Scope.BATCH,), concurrent=3)
+    keys.create_api_key(person.user, person.organization, terms)
+    address = reverse("admin:accounts_apikey_changelist")
+    for query in ({"scope": "batch"}, {"limits": "yes"}):
+        listed = staff.get(address, {"q": person.user.email, **query}).context["cl"].result_list
+        assert [key.name for key in listed] == ["batches"]
+    listed = staff.get(address, {"q": person.user.email, "limits": "no"}).context["cl"].result_list
+    assert [key.name for key in listed] == ["test"]
+    assert (
+        "3 replies at once"
+        in staff.get(
+            reverse("admin:accounts_apikey_change", args=[ApiKey.objects.get(name="batches").pk])
+        ).content.decode()
+    )
+
+
 def test_keys_by_their_state(staff: Client, person: Person) -> None:
-    used, _ = services.create_api_key(person.user, person.organization, "used")
-    services.note_key_used(used)
-    revoked, _ = services.create_api_key(person.user, person.organization, "revoked")
-    services.revoke_api_key(revoked)
+    used, _ = keys.create_api_key(person.user, person.organization, "used")
+    keys.note_key_used(used)
+    revoked, _ = keys.create_api_key(person.user, person.organization, "revoked")
+    keys.revoke_api_key(revoked)
+    keys.create_api_key(person.user, person.organization, Terms("expired", expires_at=timezone.now()))
+    keys.rotate_api_key(person.user, used.pk, new_id(), timedelta(days=1), None, Actor(None, Via.SITE))
+    ApiKey.objects.filter(replaced_by=None, name="used").update(name="successor")
     address = reverse("admin:accounts_apikey_changelist")
 
     def names(state: str) -> set[str]:
@@ -226,7 +294,9 @@ def test_keys_by_their_state(staff: Client, person: Person) -> None:
             key.name for key in staff.get(address, {"state": state, "q": person.user.email}).context["cl"].result_list
         }
 
-    assert (names("active"), names("unused"), names("revoked")) == ({"test", "used"}, {"test"}, {"revoked"})
+    assert names("active") == {"test", "used", "successor"}
+    assert names("unused") == {"test", "successor"}
+    assert (names("replaced"), names("expired"), names("revoked")) == ({"used"}, {"expired"}, {"revoked"})
 
 
 def test_a_session_is_ended_and_its_key_is_not_shown(staff: Client, person: Person) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.db import transaction
@@ -19,6 +19,7 @@ from chatsite.accounts.models import IdempotentCall
 from chatsite.database import run_db
 from chatsite.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, InvalidInput
 from chatsite.ids import new_id
+from chatsite.scopes import Scope
 from tests.conftest import Person
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -27,6 +28,8 @@ effects: list[Any] = []
 
 
 class Things(APIView):
+    required_scopes: ClassVar = {"POST": Scope.CHAT}
+
     @idempotent
     def post(self, request: Request) -> Response:
         effects.append(request.data)

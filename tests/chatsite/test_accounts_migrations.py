@@ -1,13 +1,15 @@
-"""Who had an account before addresses were verified can still sign in."""
+"""What was there before a migration is as good afterwards."""
 
 import importlib
 
 import pytest
 from allauth.account.models import EmailAddress
 from django.apps import apps
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
-from chatsite.accounts.models import User
+from chatsite.accounts.models import ApiKey, User
 from tests.chatsite.entering import NEW_PASSWORD, sign_in
 from tests.conftest import Person
 
@@ -30,3 +32,19 @@ def test_earlier_users_are_verified(person: Person) -> None:
         ("pending@example.com", True, False),
     ]
     assert sign_in(Client(), old.email, NEW_PASSWORD).headers["location"] == "/"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_earlier_keys_may_chat_and_read_and_are_chains_of_their_own(person: Person) -> None:
+    """Back to before there were scopes, a second key then, and forth again."""
+    executor = MigrationExecutor(connection)
+    executor.migrate([("accounts", "0004_names")])
+    earlier = executor.loader.project_state([("accounts", "0004_names")]).apps.get_model("accounts", "ApiKey")
+    earlier.objects.create(user_id=person.user.pk, organization_id=person.organization.pk, prefix="sk-x", digest="x")
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+    keys = list(ApiKey.objects.all())
+    assert len(keys) == 2
+    for key in keys:
+        assert (key.chain_id, key.scopes, key.expires_at) == (key.pk, ["chat", "read"], None)
+    assert Client().get("/v1/conversations", headers=person.headers).status_code == 200

@@ -105,6 +105,17 @@ def test_the_sidebar_shows_what_somebody_may_see(staff: Client, person: Person) 
     assert reverse("admin:accounts_user_changelist") not in links
 
 
+@pytest.mark.parametrize(
+    ("page", "named"),
+    [("conversations_conversation", ["Conversations"]), ("accounts_user", ["People", "Users"])],
+)
+def test_where_one_is_is_said_once(staff: Client, page: str, named: list[str]) -> None:
+    html = staff.get(reverse(f"admin:{page}_changelist")).content.decode()
+    [heading] = re.findall(r"<h1.*?</h1>", html, re.S)
+    words = [" ".join(part.split()) for part in re.findall(r">([^<>]+)<", heading) if part.strip()]
+    assert [word for word in words if word != "chevron_right"] == named
+
+
 def test_hostile_names_are_text_everywhere(staff: Client, person: Person) -> None:
     person.user.name = person.organization.name = person.key.name = HOSTILE
     for row in (person.user, person.organization, person.key):

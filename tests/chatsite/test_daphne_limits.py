@@ -118,3 +118,12 @@ def test_a_caller_that_goes_away_leaves_no_timer(connection: Connection) -> None
     connection.channel.connectionLost(Failure(ConnectionDone()))
     connection.clock.advance(BODY_SECONDS)
     assert connection.transport.value() == b""
+
+
+def test_a_caller_of_the_openai_compatible_api_is_told_in_its_form(connection: Connection) -> None:
+    connection.send(b"POST /v1/chat/completions?a=1 HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n{")
+    head, body = connection.problem()
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert b"\r\nContent-Type: application/json" in head
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert (body["error"]["type"], body["error"]["code"]) == ("invalid_request_error", "too_large")

@@ -17,13 +17,14 @@ from django.contrib.sessions.backends.cached_db import SessionStore
 from django.middleware.csrf import _get_new_csrf_string
 from django.urls import path
 
-from chatsite import raw
+from chatsite import raw, scopes
 from chatsite.accounts.authentication import Authenticated
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import Conflict, NotAuthenticated, RateLimited
 from chatsite.ids import new_id
 from chatsite.raw import Body, EmptyAnswer, JsonAnswer, RawRequest, RawRouter, Route, StreamAnswer, sse_event
+from chatsite.scopes import Scope
 from tests.asgi_client import Exchange, call, exchange, http_scope
 from tests.conftest import Person
 from tests.waiting import wait_until
@@ -103,14 +104,15 @@ async def fallback(scope: Any, receive: Any, send: Any) -> None:
 
 
 ROUTES = [
-    Route(["POST"], re.compile(r"/t/notes/(?P<id>[^/]+)"), echo),
-    Route(["GET", "POST"], re.compile(r"/t/whoami"), whoami),
-    Route(["GET"], re.compile(r"/t/ticks"), tick),
-    Route(["GET"], re.compile(r"/t/broken-stream"), two_then_fail),
-    Route(["GET"], re.compile(r"/t/silent"), silent),
-    Route(["GET"], re.compile(r"/t/goodbye"), wait_for_goodbye),
-    Route(["GET"], re.compile(r"/t/fail"), fail),
-    Route(["POST"], re.compile(r"/t/served-by-django"), whoami),  # other methods are Django's
+    Route(["POST"], re.compile(r"/t/notes/(?P<id>[^/]+)"), echo, Scope.CHAT),
+    Route(["GET", "POST"], re.compile(r"/t/whoami"), whoami, Scope.READ),
+    Route(["GET"], re.compile(r"/t/ticks"), tick, Scope.READ),
+    Route(["GET"], re.compile(r"/t/broken-stream"), two_then_fail, Scope.READ),
+    Route(["GET"], re.compile(r"/t/silent"), silent, Scope.READ),
+    Route(["GET"], re.compile(r"/t/goodbye"), wait_for_goodbye, Scope.READ),
+    Route(["GET"], re.compile(r"/t/fail"), fail, Scope.READ),
+    Route(["GET"], re.compile(r"/t/batches"), whoami, Scope.BATCH, openai=True),
+    Route(["POST"], re.compile(r"/t/served-by-django"), whoami, Scope.CHAT),  # other methods are Django's
 ]
 
 
@@ -118,7 +120,7 @@ urlpatterns = [path("t/served-by-django", lambda _: None)]
 
 
 KEY = {"authorization": "Bearer known"}
-CALLER = Principal(new_id(), new_id(), new_id())
+CALLER = Principal(new_id(), new_id(), new_id(), scopes.ALL)
 
 
 async def authenticate(scope: Any) -> Authenticated:
@@ -196,6 +198,38 @@ async def test_nobody_is_401_in_problem_form(app: RawRouter) -> None:
         "code": "not_authenticated",
         "request_id": "r1",
     }
+
+
+async def test_a_key_without_the_scope_is_403_and_is_told_which(app: RawRouter, database: None, person: Person) -> None:
+    person.key.scopes = ["read"]
+    await run_db(person.key.save)
+    answer = await call(app, "POST", "/t/notes/n1", headers=person.headers, body=b"never read")
+    assert (answer.status, answer.json()["code"]) == (403, "insufficient_scope")
+    assert answer.json()["detail"] == "This needs the scope “chat”, which this API key does not have. It has read."
+    assert answer.headers["www-authenticate"] == 'Bearer error="insufficient_scope", scope="chat"'
+    assert (await call(app, "GET", "/t/whoami", headers=person.headers)).status == 200
+
+
+async def test_the_missing_scope_in_the_form_of_openai_s_api(app: RawRouter, database: None, person: Person) -> None:
+    answer = await call(app, "GET", "/t/batches", headers=person.headers)
+    assert answer.status == 403
+    assert answer.json() == {
+        "error": {
+            "message": "This needs the scope “batch”, which this API key does not have. It has chat and read.",
+            "type": "permission_error",
+            "param": None,
+            "code": "insufficient_scope",
+        }
+    }
+
+
+async def test_a_session_has_every_scope(app: RawRouter, database: None, person: Person) -> None:
+    assert (await call(app, "GET", "/t/batches", headers=await session_headers(person))).status == 200
+
+
+def test_a_route_cannot_be_made_without_a_scope() -> None:
+    with pytest.raises(TypeError, match="scope"):
+        Route(["GET"], re.compile(r"/t/open"), whoami)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "", "testserver.evil.example", "a b"])

@@ -7,9 +7,9 @@ from conversations.acceptance import Accepted
 from conversations.follow import Reader
 from inference.protocol import Cursor
 from inference.services import cache_salt
-from quotas.protocol import PlanLimits, Remaining
+from quotas.protocol import PlanLimits, Remaining, Standing
 
-REMAINING = Remaining(PlanLimits("demo", "paid", 1, 1), 0, 0)
+REMAINING = Remaining((Standing(PlanLimits("demo", "paid", 1, 1).bucket),))
 
 
 def test_each_organization_has_a_cache_of_its_own() -> None:

@@ -270,6 +270,7 @@ async def test_a_message_that_is_refused_says_why_and_when(
             "retry_after": 20,
         }
         assert "#notice" not in seen
+        assert 'hx-target="#meters"' in seen  # after the first: they show how much is used up
 
 
 async def test_an_edited_message_takes_the_place_of_the_first(

@@ -53,13 +53,42 @@ async def test_a_page_that_is_up_to_date_is_told_nothing(conversation: Conversat
         assert await socket.silent()
 
 
-async def test_a_page_that_is_behind_is_shown_the_whole(conversation: Conversation, person: Person) -> None:
+async def test_a_page_that_is_behind_is_shown_what_it_lacks(conversation: Conversation, person: Person) -> None:
+    """It keeps the rest, and so its reader's place in it."""
     first = await in_database(add_turn, conversation, "q1", "a1")
     await in_database(add_turn, conversation, "q2", "a2")
     async with connected(conversation.id, person.user) as socket:
         await socket.hello(first, again=True)
-        seen = await socket.until('hx-target="#thread" hx-swap="innerHTML"', "a2", 'hx-target="#conversations"')
-        assert seen.index(">q1<") < seen.index("<p>a1<") < seen.index(">q2<")
+        seen = await socket.until('hx-target="#thread" hx-swap="beforeend"', "<p>a2<", 'hx-target="#conversations"')
+        assert ">q2<" in seen and ">q1<" not in seen and "<p>a1<" not in seen
+        assert 'hx-target="#thread" hx-swap="innerHTML"' not in seen
+
+
+async def test_a_page_that_missed_the_end_of_a_reply_and_more_is_shown_both(
+    conversation: Conversation, person: Person
+) -> None:
+    first = await in_database(add_turn, conversation, "q1", "a1")
+    second = await in_database(add_turn, conversation, "q2", "a2 as it ended")
+    await in_database(add_turn, conversation, "q3", "a3")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(second, str(Cursor(second.request_id, 1, 2)), again=True)
+        seen = await socket.until("<p>a3<", 'hx-target="#conversations"')
+        removed = f'hx-target="#{public_id("msg", second.id)}" hx-swap="delete"'
+        assert seen.index(removed) < seen.index("a2 as it ended") < seen.index(">q3<")
+        assert public_id("msg", first.id) not in seen
+
+
+async def test_a_page_whose_last_turn_is_of_no_branch_any_more_is_shown_the_whole(
+    conversation: Conversation, person: Person
+) -> None:
+    first = await in_database(add_turn, conversation, "q1", "a1")
+    await in_database(Conversation.objects.filter(id=conversation.id).update, active_leaf=None)
+    conversation.active_leaf = None
+    await in_database(add_turn, conversation, "edited", "anew")
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(first, again=True)
+        seen = await socket.until('hx-target="#thread" hx-swap="innerHTML"', "<p>anew<")
+        assert "<p>a1<" not in seen
 
 
 async def test_s1_a_page_goes_on_behind_its_cursor(conversation: Conversation, person: Person, script: Script) -> None:
@@ -73,7 +102,7 @@ async def test_s1_a_page_goes_on_behind_its_cursor(conversation: Conversation, p
     assert script.cursors == [cursor]
 
 
-async def test_s1_a_cursor_of_an_earlier_request_shows_the_whole(
+async def test_s1_a_cursor_of_an_earlier_request_shows_the_reply_anew(
     conversation: Conversation, person: Person, script: Script
 ) -> None:
     reply = await in_database(add_turn, conversation, "q", "so far", status="streaming", finish_reason="", tokens=2)

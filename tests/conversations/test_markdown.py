@@ -69,11 +69,23 @@ def test_ordinary_markdown() -> None:
         "<strong>two</strong>",
         "<s>three</s>",
         "<code>four</code><br>",
-        "<ol>",
+        '<ol dir="auto">',
         "<li>a</li>",
-        "<blockquote>",
+        '<blockquote dir="auto">',
     ):
         assert part in html
+
+
+def test_the_tag_that_breaks_a_line_is_no_text() -> None:
+    assert render_markdown("a<br>b<br/>c<BR />d") == "<p>a<br>\nb<br>\nc<br>\nd</p>\n"
+    assert render_markdown("a<br>\nb") == "<p>a<br>\nb</p>\n"  # once
+    assert "<td>x<br>\ny</td>" in render_markdown("|a|b|\n|-|-|\n|x<br>y|z|")
+    assert render_markdown("`<br>` \\<br> <br x>") == "<p><code>&lt;br&gt;</code> &lt;br&gt; &lt;br x&gt;</p>\n"
+
+
+def test_code_without_an_end_gets_no_line_more_by_its_colours() -> None:
+    assert render_markdown("```js\nx").endswith("</code></pre></div>\n")
+    assert ">x</span></code>" in render_markdown("```js\nx")
 
 
 def test_code_is_highlighted_by_classes_and_has_a_head() -> None:
@@ -132,7 +144,7 @@ def test_long_code_is_folded(lines: int, folded: bool) -> None:
 
 def test_tables_scroll_in_their_own_box() -> None:
     html = render_markdown("|a|b|\n|-|-|\n|1|2|")
-    assert '<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table>' in html
+    assert '<div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table dir="auto">' in html
     assert "<td>1</td>" in html
 
 

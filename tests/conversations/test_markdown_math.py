@@ -17,7 +17,7 @@ from conversations.markdown import render_markdown
         ("$$x$$", '<div class="math">x</div>'),
         ("\\[\nx = 1\n\\]", '<div class="math">x = 1</div>'),
         ("text\n$$\nx\n$$\nmore", '<p>text</p>\n<div class="math">x</div>\n<p>more</p>'),
-        ("> $$\n> x_1\n> $$", '<blockquote>\n<div class="math">x_1</div>\n</blockquote>'),
+        ("> $$\n> x_1\n> $$", '<blockquote dir="auto">\n<div class="math">x_1</div>\n</blockquote>'),
         ("$a < b$", '<p><span class="math">a &lt; b</span></p>'),
         ("$a*b*c$ and *d*", '<p><span class="math">a*b*c</span> and <em>d</em></p>'),
     ],

@@ -5,7 +5,7 @@ import pytest
 from chatsite.errors import Unavailable
 from conversations import meters
 from conversations.meters import Meters, context_used, load_meters, meters_of
-from quotas.protocol import PlanLimits, Remaining
+from quotas.protocol import PlanLimits, Remaining, Standing
 from tests.conftest import Person
 from tests.conversations.pages import add_turn, in_database, make_conversation
 
@@ -13,7 +13,7 @@ PLAN = PlanLimits("free", "free", 60_000, 2)
 
 
 def test_what_they_say() -> None:
-    found = meters_of(480, 4096, Remaining(PLAN, 2_000, 1))
+    found = meters_of(480, 4096, Remaining((Standing(PLAN.bucket, tokens=2_000, running=1),)))
     assert found.context == "12 % of 4,096 tokens"
     assert found.quota == "58,000 of 60,000 tokens left this minute"
     assert (found.context_percent, found.quota_left, found.quota_limit) == (12, 58_000, 60_000)

@@ -57,9 +57,26 @@ def test_each_operation_says_what_it_does_and_how_it_fails(document: dict[str, A
             assert operation["description"], (method, path)
             assert operation["operationId"] not in seen
             seen.add(operation["operationId"])
+            statuses = set(operation["responses"])
+            assert {"400", "401", "403", "429", "500", "503"} < statuses
+            assert method != "post" or {"408", "409", "413", "415", "422"} < statuses
             kind = "json" if path.startswith(OPENAI) else "problem+json"
-            assert f"application/{kind}" in operation["responses"]["default"]["content"]
-            assert operation["security"], (method, path)
+            refusal = document["components"]["responses"][operation["responses"]["400"]["$ref"].rpartition("/")[2]]
+            assert f"application/{kind}" in refusal["content"]
+            assert operation["security"] == [{"apiKey": []}, {"session": []}], (method, path)  # either is enough
+
+
+def test_each_operation_says_which_scope_a_key_needs(document: dict[str, Any]) -> None:
+    needed = {
+        f"{method} {path}": operation["x-required-scope"]
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert set(needed.values()) == {"chat", "read"}
+    assert all((scope == "read") == name.startswith("get ") for name, scope in needed.items())
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            assert f"An API key needs the scope `{operation['x-required-scope']}`." in operation["description"]
 
 
 def test_a_streaming_route_names_both_of_its_answers(document: dict[str, Any]) -> None:
@@ -69,8 +86,9 @@ def test_a_streaming_route_names_both_of_its_answers(document: dict[str, Any]) -
     names = {parameter["name"] for parameter in operation["parameters"]}
     assert names == {"id", "Idempotency-Key"}
     [body] = operation["requestBody"]["content"].values()
-    schema = document["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
-    assert set(schema["properties"]) == {"content", "model", "parent", "max_tokens", "stream"}
+    assert set(body["schema"]["properties"]) == {"content", "model", "parent", "max_tokens", "stream"}
+    assert body["schema"]["additionalProperties"] is False
+    assert operation["requestBody"]["required"]
 
 
 def test_the_document_generates_without_warnings(db: None, client: Client, capfd: pytest.CaptureFixture[str]) -> None:
@@ -92,6 +110,7 @@ def test_the_reference_needs_no_inline_script(db: None, client: Client) -> None:
     assert script["Content-Type"].startswith("application/javascript")
     assert b"/v1/openapi.json" in script.content
     assert "unsafe-inline" not in page["Content-Security-Policy"]
+    assert html.index("js/reference.js") < html.index("swagger-ui.css")  # dark before anything is painted
 
 
 async def test_the_document_needs_no_key(database: None) -> None:

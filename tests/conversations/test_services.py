@@ -68,8 +68,8 @@ async def test_a_message_is_accepted_with_everything_it_needs(person: Person, co
     assert request.sampling["max_tokens"] == 1024
     after = await reload(conversation)
     assert (after.active_leaf_id, after.title) == (reply.id, "Hello there")
-    assert accepted.remaining.running == 1
-    assert accepted.remaining.used == request.prompt_tokens + 1024
+    assert accepted.remaining.standings[0].running == 1
+    assert accepted.remaining.standings[0].tokens == request.prompt_tokens + 1024
 
 
 async def test_the_accept_path_asks_the_database_little(
@@ -246,8 +246,8 @@ async def test_two_sends_at_once_give_one_reply_and_hold_one_reservation(
     assert all(isinstance(result, Accepted | ReplyRunning) for result in results), results
     assert len(await messages(conversation)) == 2
     assert await run_db(Request.objects.count) == 1
-    limits = await remaining(person.organization.id, await run_db(plan_of, person.organization.id))
-    assert limits.running == 1
+    limits = await remaining(person.principal, await run_db(plan_of, person.organization.id))
+    assert limits.standings[0].running == 1
 
 
 async def test_s3_what_two_tabs_write_survives(person: Person, conversation: Conversation) -> None:
@@ -310,8 +310,8 @@ async def test_a_failure_after_the_reservation_gives_it_back(
         await services.send(person.principal, conversation.id, "Hello")
     assert await messages(conversation) == []
     assert (await reload(conversation)).title == ""
-    limits = await remaining(person.organization.id, await run_db(plan_of, person.organization.id))
-    assert (limits.running, limits.used) == (0, 0)
+    limits = await remaining(person.principal, await run_db(plan_of, person.organization.id))
+    assert (limits.standings[0].running, limits.standings[0].tokens) == (0, 0)
 
 
 async def test_a_caller_that_goes_away_does_not_cut_an_acceptance_short(

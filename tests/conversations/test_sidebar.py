@@ -113,8 +113,8 @@ async def test_marks_are_said_too_and_never_on_what_is_looked_at(conversation: C
     other = await in_database(make_conversation, person, "Running")
     await in_database(add_turn, other, "q", "", status="pending")
     html = (await get(person.user, "/")).content.decode()
-    assert ", unread</span>" in html
-    assert ", replying</span>" in html
+    assert '<span class="mark unread"></span><span class="visually-hidden">, unread</span>' in html
+    assert '<span class="mark replying"></span><span class="visually-hidden">, replying</span>' in html
     shown = (await get(person.user, address(conversation))).content.decode()
     assert ", unread</span>" not in shown
     assert ", replying</span>" in shown

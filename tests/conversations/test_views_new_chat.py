@@ -118,6 +118,8 @@ async def test_over_quota_says_when_to_try_again_and_leaves_nothing_behind(
     answer = await (await client_of(person.user)).post("/", {"content": "Hi"}, headers=HTMX)
     assert answer.status_code == 429
     assert answer["Retry-After"] == "20"
-    assert "Try again in 20 s." in answer.content.decode()
+    html = answer.content.decode()
+    assert "Try again in 20 s." in html
+    assert 'hx-target="#meters"' in html  # which shows how much is used up
     assert not await Conversation.objects.aexists()
     assert not await Message.objects.aexists()

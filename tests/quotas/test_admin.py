@@ -32,6 +32,9 @@ def test_a_changed_plan_counts_at_once(staff: Client, make_person: Any) -> None:
     plan = Plan.objects.get(name="free")
     assert staff.post(reverse("admin:quotas_plan_change", args=[plan.pk]), plan_form()).status_code == 302
     assert plan_of(person.organization.id).tokens_per_minute == 5000
+    assert plan_of(person.organization.id).requests_per_minute is None
+    staff.post(reverse("admin:quotas_plan_change", args=[plan.pk]), plan_form(requests_per_minute="90"))
+    assert plan_of(person.organization.id).requests_per_minute == 90
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,7 @@ def test_a_changed_plan_counts_at_once(staff: Client, make_person: Any) -> None:
     [
         ("tokens_per_minute", "0", "A plan needs at least one token a minute."),
         ("concurrent", "0", "A plan needs at least one reply at a time."),
+        ("requests_per_minute", "0", "A plan needs at least one request a minute, or no such limit."),
         ("tokens_per_minute", "-5", "greater than or equal to 0"),
         ("tokens_per_minute", "9" * 30, "less than or equal to"),
         ("concurrent", "x", "Enter a whole number."),

@@ -8,23 +8,47 @@ from uuid import UUID
 import pytest
 from django.db import DatabaseError, transaction
 
+from chatsite.accounts.protocol import KeyLimits, Principal
 from chatsite.errors import Unavailable
 from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline, sync_client
 from quotas import selectors, services
-from quotas.errors import QuotaExceeded, RequestExceedsLimit, TokensPerMinuteExceeded, TooManyReplies
+from quotas.errors import (
+    QuotaExceeded,
+    RequestExceedsLimit,
+    RequestsPerMinuteExceeded,
+    TokensPerMinuteExceeded,
+    TooManyReplies,
+)
 from quotas.models import LedgerEntry, Plan
-from quotas.protocol import PlanLimits, Prices, Remaining
+from quotas.protocol import PlanLimits, Prices, Remaining, Standing
 
 TTL = 10.0
 
 
-def plan(tokens: int = 1000, concurrent: int = 1000) -> PlanLimits:
-    return PlanLimits("test", "free", tokens, concurrent)
+def plan(tokens: int = 1000, concurrent: int = 1000, requests: int | None = None) -> PlanLimits:
+    return PlanLimits("test", "free", tokens, concurrent, requests)
 
 
-async def standing(organization: UUID, limits: PlanLimits) -> Remaining:
-    return await selectors.remaining(organization, limits)
+def caller(organization: UUID, key: KeyLimits | None = None) -> Principal:
+    return Principal(new_id(), organization, key_limits=key)
+
+
+def key(
+    requests: int | None = None, tokens: int | None = None, concurrent: int | None = None, chain: UUID | None = None
+) -> KeyLimits:
+    return KeyLimits(chain or new_id(), "Billing", requests, tokens, concurrent)
+
+
+async def reserve(
+    organization: UUID, request: UUID, limits: PlanLimits, tokens: int, key: KeyLimits | None = None
+) -> Remaining:
+    return await services.reserve(caller(organization, key), limits, {request: tokens}, TTL)
+
+
+async def standing(organization: UUID, limits: PlanLimits, key: KeyLimits | None = None) -> Standing:
+    """Of the key's bucket where there is one, else of the plan's."""
+    return (await selectors.remaining(caller(organization, key), limits)).standings[-1]
 
 
 async def expire(organization: UUID, request: UUID) -> None:
@@ -37,7 +61,7 @@ async def test_s21_parallel_calls_take_no_more_than_the_limit() -> None:
 
     async def attempt() -> int:
         try:
-            await services.reserve(organization, new_id(), limits, 30, TTL)
+            await reserve(organization, new_id(), limits, 30)
         except TokensPerMinuteExceeded as error:
             assert error.retry_after and 0 < error.retry_after <= 60
             return 0
@@ -49,7 +73,7 @@ async def test_s21_parallel_calls_take_no_more_than_the_limit() -> None:
 
 async def test_s21_parallel_calls_keep_the_limit_of_replies_at_once() -> None:
     organization, limits = new_id(), plan(tokens=1_000_000, concurrent=7)
-    attempts = [services.reserve(organization, new_id(), limits, 30, TTL) for _ in range(100)]
+    attempts = [reserve(organization, new_id(), limits, 30) for _ in range(100)]
     results = await asyncio.gather(*attempts, return_exceptions=True)
     assert sum(isinstance(result, Remaining) for result in results) == 7
     assert sum(isinstance(result, TooManyReplies) for result in results) == 93
@@ -57,19 +81,19 @@ async def test_s21_parallel_calls_keep_the_limit_of_replies_at_once() -> None:
 
 async def test_a_refusal_takes_nothing() -> None:
     organization, limits = new_id(), plan(tokens=100, concurrent=1)
-    await services.reserve(organization, new_id(), limits, 60, TTL)
+    await reserve(organization, new_id(), limits, 60)
     for tokens in (50, 10):  # too many tokens, then too many replies
         with pytest.raises(QuotaExceeded):
-            await services.reserve(organization, new_id(), limits, tokens, TTL)
+            await reserve(organization, new_id(), limits, tokens)
     now = await standing(organization, limits)
-    assert (now.running, 55 <= now.used <= 60) == (1, True)
+    assert (now.running, 55 <= now.tokens <= 60) == (1, True)
 
 
 async def test_the_wait_is_computed_from_what_is_missing() -> None:
     organization, limits = new_id(), plan(tokens=600)  # ten a second
-    await services.reserve(organization, new_id(), limits, 600, TTL)
+    await reserve(organization, new_id(), limits, 600)
     with pytest.raises(TokensPerMinuteExceeded) as refused:
-        await services.reserve(organization, new_id(), limits, 100, TTL)
+        await reserve(organization, new_id(), limits, 100)
     assert refused.value.retry_after == pytest.approx(10, abs=0.5)
     assert refused.value.headers["x-ratelimit-limit-tokens"] == "600"
     assert refused.value.headers["x-ratelimit-remaining-tokens"] in {"0", "1", "2"}
@@ -78,7 +102,7 @@ async def test_the_wait_is_computed_from_what_is_missing() -> None:
 
 async def test_a_request_larger_than_the_minute_is_not_worth_a_retry() -> None:
     with pytest.raises(RequestExceedsLimit) as refused:
-        await services.reserve(new_id(), new_id(), plan(tokens=100), 101, TTL)
+        await reserve(new_id(), new_id(), plan(tokens=100), 101)
     assert refused.value.should_retry is False
     assert refused.value.retry_after is None
 
@@ -86,61 +110,60 @@ async def test_a_request_larger_than_the_minute_is_not_worth_a_retry() -> None:
 async def test_reserving_twice_takes_once() -> None:
     organization, request, limits = new_id(), new_id(), plan()
     for _ in range(3):
-        remaining = await services.reserve(organization, request, limits, 100, TTL)
-    assert (remaining.running, 95 <= remaining.used <= 100) == (1, True)
+        now = (await reserve(organization, request, limits, 100)).standings[0]
+    assert (now.running, 95 <= now.tokens <= 100, now.requests) == (1, True, 0)
 
 
 async def test_s22_a_cancelled_request_frees_its_place_exactly_once() -> None:
     organization, limits = new_id(), plan(concurrent=2)
     first, second = new_id(), new_id()
-    await services.reserve(organization, first, limits, 100, TTL)
-    await services.reserve(organization, second, limits, 100, TTL)
+    await reserve(organization, first, limits, 100)
+    await reserve(organization, second, limits, 100)
     for _ in range(3):
         await services.settle(organization, first, 10)
     now = await standing(organization, limits)
-    assert (now.running, 105 <= now.used <= 110) == (1, True)
-    await services.reserve(organization, new_id(), limits, 100, TTL)
+    assert (now.running, 105 <= now.tokens <= 110) == (1, True)
+    await reserve(organization, new_id(), limits, 100)
     with pytest.raises(TooManyReplies):
-        await services.reserve(organization, new_id(), limits, 100, TTL)
+        await reserve(organization, new_id(), limits, 100)
 
 
 async def test_s22_what_its_process_took_along_comes_back_when_the_reservation_expires() -> None:
     organization, limits = new_id(), plan(tokens=100, concurrent=1)
     dead = new_id()
-    await services.reserve(organization, dead, limits, 100, TTL)
+    await reserve(organization, dead, limits, 100)
     await expire(organization, dead)
-    remaining = await services.reserve(organization, new_id(), limits, 100, TTL)
-    assert remaining.running == 1
+    remaining = await reserve(organization, new_id(), limits, 100)
+    assert remaining.standings[0].running == 1
     assert await async_client().hlen(f"{selectors.quota_prefix(organization)}:reserved") == 1
 
 
 async def test_settling_after_the_reservation_expired_takes_what_was_used() -> None:
     organization, request, limits = new_id(), new_id(), plan(tokens=100_000)
-    await services.reserve(organization, request, limits, 1000, TTL)
+    await reserve(organization, request, limits, 1000)
     await expire(organization, request)
-    await services.reserve(organization, new_id(), limits, 1, TTL)  # sweeps
+    await reserve(organization, new_id(), limits, 1)  # sweeps
     await services.settle(organization, request, 50_000)
-    assert (await standing(organization, limits)).used == pytest.approx(50_001, rel=0.02)
+    assert (await standing(organization, limits)).tokens == pytest.approx(50_001, rel=0.02)
 
 
 async def test_more_used_than_reserved_overdraws_by_at_most_one_minute() -> None:
     organization, request, limits = new_id(), new_id(), plan(tokens=1000)
-    await services.reserve(organization, request, limits, 100, TTL)
+    await reserve(organization, request, limits, 100)
     await services.settle(organization, request, 1_000_000)
-    now = await standing(organization, limits)
-    assert (now.tokens, 1900 <= now.used <= 2000) == (0, True)
+    assert 1900 <= (await standing(organization, limits)).tokens <= 2000
 
 
 async def test_a_renewed_reservation_does_not_expire() -> None:
     limits = plan(concurrent=1)
     pairs = [(new_id(), new_id()), (new_id(), new_id())]
     for organization, request in pairs:
-        await services.reserve(organization, request, limits, 10, TTL)
+        await reserve(organization, request, limits, 10)
         await expire(organization, request)
     await run_pipeline(async_client(), services.renew_calls(pairs, TTL))
     for organization, _ in pairs:
         with pytest.raises(TooManyReplies):
-            await services.reserve(organization, new_id(), limits, 10, TTL)
+            await reserve(organization, new_id(), limits, 10)
 
 
 async def test_one_call_renews_all_of_an_organization() -> None:
@@ -151,14 +174,14 @@ async def test_one_call_renews_all_of_an_organization() -> None:
 
 async def test_after_redis_lost_everything_running_requests_count_again() -> None:
     organization, request, limits = new_id(), new_id(), plan(tokens=1000, concurrent=1)
-    await services.reserve(organization, request, limits, 600, TTL)
+    await reserve(organization, request, limits, 600)
     sync_client().flushall()
     await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
     with pytest.raises(TooManyReplies):
-        await services.reserve(organization, new_id(), limits, 10, TTL)
+        await reserve(organization, new_id(), limits, 10)
     await services.settle(organization, request, 500)
     now = await standing(organization, limits)
-    assert (now.running, 490 <= now.used <= 500) == (0, True)
+    assert (now.running, 490 <= now.tokens <= 500) == (0, True)
 
 
 async def test_restoring_takes_the_tokens_once() -> None:
@@ -166,12 +189,12 @@ async def test_restoring_takes_the_tokens_once() -> None:
     for _ in range(2):
         await services.restore(organization, request, 400, TTL)
     now = await standing(organization, limits)
-    assert (now.running, 390 <= now.used <= 400) == (1, True)
+    assert (now.running, 390 <= now.tokens <= 400) == (1, True)
 
 
 async def test_a_renewal_that_comes_late_does_not_revive_a_settled_request() -> None:
     organization, request, limits = new_id(), new_id(), plan()
-    await services.reserve(organization, request, limits, 100, TTL)
+    await reserve(organization, request, limits, 100)
     await services.settle(organization, request, 0)
     await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
     assert (await standing(organization, limits)).running == 0
@@ -180,7 +203,7 @@ async def test_a_renewal_that_comes_late_does_not_revive_a_settled_request() -> 
 async def test_nothing_stays_in_redis_of_an_organization_that_went_quiet() -> None:
     organization = new_id()
     request = new_id()
-    await services.reserve(organization, request, plan(), 100, TTL)
+    await reserve(organization, request, plan(), 100)
     await services.settle(organization, request, 10)
     keys = await async_client().keys(f"{selectors.quota_prefix(organization)}*")
     assert keys
@@ -188,10 +211,141 @@ async def test_nothing_stays_in_redis_of_an_organization_that_went_quiet() -> No
         assert 0 < await async_client().pttl(key) <= 310_000
 
 
+# A key's own limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "kind", "sentence"),
+    [
+        (
+            key(tokens=100),
+            TokensPerMinuteExceeded,
+            "The API key “Billing” allows 100 tokens a minute; 20 are left now.",
+        ),
+        (
+            key(requests=1),
+            RequestsPerMinuteExceeded,
+            "The API key “Billing” allows 1 requests a minute, and they are used up.",
+        ),
+        (key(concurrent=1), TooManyReplies, "The API key “Billing” allows 1 replies at once, and 1 are running."),
+    ],
+)
+async def test_a_key_s_limit_refuses_and_is_named(limits: KeyLimits, kind: type, sentence: str) -> None:
+    organization = new_id()
+    await reserve(organization, new_id(), plan(), 80, limits)
+    before = await standing(organization, plan())
+    with pytest.raises(kind) as refused:
+        await reserve(organization, new_id(), plan(), 80, limits)
+    assert refused.value.message == sentence
+    assert refused.value.retry_after and 0 < refused.value.retry_after <= 60
+    after = await standing(organization, plan())
+    assert (after.running, after.requests) == (before.running, before.requests) == (1, 0)
+    assert after.tokens <= before.tokens, "the plan's bucket is as it was"
+    await reserve(organization, new_id(), plan(), 80)  # the organization's other callers go on
+
+
+async def test_the_plan_s_limit_refuses_a_key_that_has_room() -> None:
+    organization, limits, own = new_id(), plan(tokens=100), key(tokens=1000)
+    await reserve(organization, new_id(), limits, 80, own)
+    with pytest.raises(TokensPerMinuteExceeded, match="The test plan allows 100 tokens a minute"):
+        await reserve(organization, new_id(), limits, 80, own)
+    assert 75 <= (await standing(organization, limits, own)).tokens <= 80
+
+
+async def test_keys_do_not_count_against_each_other() -> None:
+    organization, limits, mine, other = new_id(), plan(), key(concurrent=1), key(concurrent=1)
+    await reserve(organization, new_id(), limits, 10, mine)
+    await reserve(organization, new_id(), limits, 10, other)
+    assert (await standing(organization, limits)).running == 2
+
+
+async def test_keys_of_one_chain_share_their_limits() -> None:
+    organization, chain = new_id(), new_id()
+    old, new = key(requests=2, chain=chain), key(requests=2, chain=chain)
+    await reserve(organization, new_id(), plan(), 1, old)
+    await reserve(organization, new_id(), plan(), 1, new)
+    for either in (old, new):
+        with pytest.raises(RequestsPerMinuteExceeded):
+            await reserve(organization, new_id(), plan(), 1, either)
+
+
+async def test_the_longest_of_the_waits_is_told() -> None:
+    organization, limits, own = new_id(), plan(tokens=6000), key(requests=1, tokens=600)
+    await reserve(organization, new_id(), limits, 600, own)
+    with pytest.raises(RequestsPerMinuteExceeded) as refused:  # tokens for this one would be there in 30 s
+        await reserve(organization, new_id(), limits, 300, own)
+    assert refused.value.retry_after == pytest.approx(60, abs=0.5)
+    assert refused.value.headers["x-ratelimit-limit-requests"] == "1"
+    assert refused.value.headers["x-ratelimit-limit-tokens"] == "600"
+
+
+async def test_settling_gives_back_to_every_bucket() -> None:
+    organization, request, limits, own = new_id(), new_id(), plan(), key(tokens=500, concurrent=1)
+    await reserve(organization, request, limits, 400, own)
+    await services.settle(organization, request, 30)
+    for now in (await standing(organization, limits), await standing(organization, limits, own)):
+        assert (now.running, 25 <= now.tokens <= 30) == (0, True)
+
+
+async def test_a_request_counts_in_its_minute_even_if_nothing_came_of_it() -> None:
+    organization, request, limits = new_id(), new_id(), plan(requests=1)
+    await reserve(organization, request, limits, 10)
+    await services.settle(organization, request, 0)
+    with pytest.raises(RequestsPerMinuteExceeded):
+        await reserve(organization, new_id(), limits, 10)
+
+
+async def test_several_replies_are_one_request_and_are_taken_or_refused_together() -> None:
+    organization, limits = new_id(), plan(tokens=100, concurrent=4, requests=10)
+    three = {new_id(): 20 for _ in range(3)}
+    for _ in range(2):
+        now = (await services.reserve(caller(organization), limits, three, TTL)).standings[0]
+        assert (now.running, now.requests, 55 <= now.tokens <= 60) == (3, 1, True)
+    with pytest.raises(TooManyReplies):
+        await services.reserve(caller(organization), limits, {new_id(): 1, new_id(): 1}, TTL)
+    with pytest.raises(RequestExceedsLimit, match="asks for 5 replies, and the test plan allows 4"):
+        await services.reserve(caller(organization), limits, {new_id(): 1 for _ in range(5)}, TTL)
+    assert (await standing(organization, limits)).running == 3
+
+
+async def test_a_key_s_reservation_that_expired_is_charged_where_it_belongs() -> None:
+    organization, limits, own = new_id(), plan(tokens=1000, concurrent=5), key(tokens=1000, concurrent=1)
+    late, again = new_id(), new_id()
+    for request, expected in ((late, 0), (again, 1)):
+        await reserve(organization, request, limits, 300, own)
+        await expire(organization, request)
+        await reserve(organization, new_id(), limits, 0)  # sweeps
+        assert (await standing(organization, limits, own)).running == 0
+        if expected:
+            await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
+        assert (await standing(organization, limits, own)).running == expected
+        await services.settle(organization, request, 200)
+        assert (await standing(organization, limits, own)).running == 0
+    assert 390 <= (await standing(organization, limits, own)).tokens <= 400
+
+
+async def test_a_limit_that_was_lifted_or_lowered_counts_from_then_on() -> None:
+    organization, chain = new_id(), new_id()
+    await reserve(organization, new_id(), plan(), 500, key(tokens=500, chain=chain))
+    await reserve(organization, new_id(), plan(), 100, key(concurrent=5, chain=chain))
+    with pytest.raises(TooManyReplies):
+        await reserve(organization, new_id(), plan(), 100, key(concurrent=2, chain=chain))
+    await reserve(organization, new_id(), plan(), 100, key(tokens=100, chain=chain))
+
+
+async def test_the_headers_are_of_the_tightest_limit() -> None:
+    organization, limits, own = new_id(), plan(tokens=1000, concurrent=5, requests=10), key(requests=50, tokens=900)
+    headers = (await reserve(organization, new_id(), limits, 300, own)).headers()
+    assert headers["x-ratelimit-limit-tokens"] == "900"
+    assert headers["x-ratelimit-remaining-tokens"] in {"600", "601"}
+    assert (headers["x-ratelimit-limit-requests"], headers["x-ratelimit-remaining-requests"]) == ("10", "9")
+    assert headers["x-ratelimit-reset-requests"] == "6s"
+
+
 async def test_without_redis_nothing_is_admitted(settings: pytest.FixtureRequest) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     with pytest.raises(Unavailable) as refused:
-        await services.reserve(new_id(), new_id(), plan(), 1, TTL)
+        await reserve(new_id(), new_id(), plan(), 1)
     assert refused.value.retry_after
 
 
@@ -261,6 +415,6 @@ def test_subscribing_is_seen_at_once(db: None, make_person) -> None:
     organization = make_person("new@example.com", plan=None).organization
     assert selectors.plan_of(organization.id).name == "free"
     services.subscribe(organization.id, "demo")
-    assert selectors.plan_of(organization.id) == PlanLimits("demo", "paid", 10_000_000, 128)
+    assert selectors.plan_of(organization.id) == PlanLimits("demo", "paid", 10_000_000, 128, None)
     with pytest.raises(Plan.DoesNotExist):
         services.subscribe(organization.id, "no such plan")

@@ -1,13 +1,23 @@
-"""Times of the account page."""
+"""Times and limits, as the account page says them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 
+from chatsite.accounts.models import ApiKey
+
 STEPS: Final = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
+# From how many seconds on the unit is used: somebody who has 100 days would rather not be told of 3 months.
+AHEAD_STEPS: Final = (
+    (86400 * 730, 86400 * 365, "year"),
+    (86400 * 120, 86400 * 30, "month"),
+    (86400 * 1.5, 86400, "day"),
+    (5400, 3600, "hour"),
+    (60, 60, "minute"),
+)
 register = template.Library()
 
 
@@ -21,6 +31,39 @@ def ago(when: datetime) -> str:
             count = int(seconds // size)
             words = f"{count} {unit}{'' if count == 1 else 's'} ago"
             break
+    return _time(when, words)
+
+
+@register.filter
+def ahead(when: datetime) -> str:
+    """`in 5 minutes`, with the exact time on hover."""
+    seconds = (when - timezone.now()).total_seconds()
+    words = "in less than a minute" if seconds > 0 else "now"
+    for least, size, unit in AHEAD_STEPS:
+        if seconds >= least:
+            count = round(seconds / size)
+            words = f"in {count} {unit}{'' if count == 1 else 's'}"
+            break
+    return _time(when, words)
+
+
+@register.filter
+def limits(key: ApiKey) -> str:
+    """`60 requests a minute, 2 replies at once`; empty without limits of the key's own."""
+    kinds = (
+        (key.requests_per_minute, "request", "a minute"),
+        (key.tokens_per_minute, "token", "a minute"),
+        (key.concurrent, "reply" if key.concurrent == 1 else "replie", "at once"),
+    )
+    return ", ".join(
+        f"{number:,} {unit}{'' if number == 1 else 's'} {span}" for number, unit, span in kinds if number is not None
+    )
+
+
+def _time(when: datetime, words: str) -> str:
     return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>', when.isoformat(), when.strftime("%Y-%m-%d %H:%M"), words
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        when.isoformat(),
+        when.astimezone(UTC).strftime("%Y-%m-%d %H:%M"),
+        words,
     )

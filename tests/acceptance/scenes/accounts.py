@@ -105,31 +105,6 @@ async def account(visitor: Visitor) -> None:
 
 
 @scene()
-async def account_keys(visitor: Visitor) -> None:
-    await visitor.open("/account/#keys")
-    await expect(visitor.page.get_by_role("heading", name="API keys")).to_be_in_viewport()
-
-
-@scene()
-async def key_created(visitor: Visitor) -> None:
-    """The key is covered: it is another each time."""
-    await visitor.open("/account/")
-    form = visitor.page.locator("#keys form")
-    await form.get_by_role("textbox").fill("Nightly report")
-    await form.get_by_role("button", name="Create key").click()
-    await expect(visitor.page.get_by_role("heading", name="Your new key")).to_be_visible()
-    shown = visitor.page.get_by_label("Key", exact=True)
-    await shown.evaluate("(box) => { box.value = `sk-${'0123456789'.repeat(4)}abc`; }")
-
-
-@scene()
-async def key_revoke(visitor: Visitor) -> None:
-    await visitor.open("/account/")
-    await visitor.page.locator("#keys").get_by_role("link", name="Revoke").first.click()
-    await expect(visitor.page.get_by_role("heading", name="Revoke this key?")).to_be_visible()
-
-
-@scene()
 async def password_change(visitor: Visitor) -> None:
     await visitor.open("/accounts/password/change/")
 

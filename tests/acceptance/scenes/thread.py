@@ -2,6 +2,7 @@
 
 from playwright.async_api import expect
 
+from chatsite.ids import new_id
 from tests.acceptance.browsing import Visitor
 from tests.acceptance.gallery import scene
 from tests.acceptance.live_site import NEWEST
@@ -79,3 +80,17 @@ async def several_turns(visitor: Visitor) -> None:
     visitor.site.say("Ada", "And on a lake?", "Hardly any: a lake is too small to be stretched.", conversation)
     visitor.site.say("Ada", "Thank you", "You are welcome.", conversation)
     await visitor.open(f"/c/{conversation}")
+
+
+@scene()
+async def not_loaded(visitor: Visitor) -> None:
+    """A reply that is fetched for its size, which fails; its reader has tried again."""
+    conversation = visitor.site.say("Ada", QUESTION, ANSWER)
+    await visitor.page.route("**/turns/*", lambda route: route.fulfill(status=503, body="Away"))
+    await visitor.open(f"/c/{conversation}")
+    [[leaf]] = visitor.site.execute("SELECT active_leaf_id FROM conversations_conversation")
+    visitor.site.execute(f"UPDATE conversations_message SET request_id = %s, content = %s WHERE id = ({NEWEST})",
+                         new_id(), ANSWER * 400)  # fmt: skip
+    visitor.site.call("Ada", "PATCH", f"/v1/conversations/{conversation}", {"title": "Tides"})
+    await visitor.page.locator(f"#msg_{leaf}").get_by_role("button", name="Show this message").click()
+    await expect(visitor.page.locator("#notice")).to_contain_text("could not be loaded")

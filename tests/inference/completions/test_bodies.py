@@ -3,15 +3,20 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chatsite.errors import AppError, InvalidInput
-from inference.completions.bodies import read_chat, read_completion
+from inference.completions.bodies import ChatBody, CompletionBody
+from inference.completions.calls import read_chat, read_completion
 from inference.protocol import Role, Turn
 
 HELLO = [{"role": "user", "content": "hello"}]
+INVALID_TYPE, INVALID_VALUE = "invalid_type", "invalid_value"
+UNKNOWN, MISSING = "unknown_parameter", "missing_required_parameter"
+UNSUPPORTED, UNSUPPORTED_VALUE = "unsupported_parameter", "unsupported_value"
 
 
 def chat(**changes: Any) -> bytes:
@@ -22,6 +27,23 @@ def text(**changes: Any) -> bytes:
     return json.dumps({"model": "m", "prompt": "hello", **changes}).encode()
 
 
+def raw(**changes: str) -> bytes:
+    """A chat with values that are JSON, or nearly so, already."""
+    return (chat()[:-1].decode() + "".join(f', "{name}": {value}' for name, value in changes.items()) + "}").encode()
+
+
+def said(role: str = "user", **changes: Any) -> dict[str, Any]:
+    """A chat's only message."""
+    return {"messages": [{"role": role, **changes}]}
+
+
+def refused(data: bytes, read: Any = read_chat) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        read(data)
+    assert caught.value.status == 400
+    return caught.value
+
+
 def test_a_chat_is_read() -> None:
     call = read_chat(
         chat(
@@ -29,16 +51,22 @@ def test_a_chat_is_read() -> None:
                 {"role": "developer", "content": "Be brief."},
                 {
                     "role": "user",
-                    "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                    "content": [{"type": "text", "text": "a", "cache_control": {}}, {"type": "text", "text": "b"}],
                     "name": "x",
                 },
-                {"role": "assistant", "content": None, "refusal": None, "tool_calls": None, "annotations": []},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "refusal": None,
+                    "annotations": [],
+                    "audio": None,
+                    "function_call": None,
+                    "tool_calls": None,
+                },
             ],
             max_tokens=5,
             max_completion_tokens=7,
             stop="x",
-            user="u",
-            metadata={"a": "b"},
             stream=True,
             stream_options={"include_usage": True},
         )
@@ -49,20 +77,69 @@ def test_a_chat_is_read() -> None:
     assert call.options.extra == {}
 
 
-def test_a_null_is_as_good_as_nothing() -> None:
-    names = (
-        "temperature",
-        "top_p",
-        "n",
-        "stop",
-        "seed",
-        "max_tokens",
-        "tools",
-        "stream",
-        "stream_options",
-        "logit_bias",
+@pytest.mark.parametrize("name", sorted({*ChatBody.__struct_fields__} - {"model", "messages"}))
+def test_a_null_is_as_good_as_nothing(name: str) -> None:
+    assert read_chat(chat(**{name: None})) == read_chat(chat())
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        {"user": "u"},
+        {"metadata": {"a": "b"}},
+        {"store": True},
+        {"service_tier": "auto"},
+        {"service_tier": "default"},
+        {"safety_identifier": "s"},
+        {"prompt_cache_key": "k"},
+        {"parallel_tool_calls": False},
+        {"tools": []},
+        {"functions": []},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"functions": [{"name": "f"}]},
+        {"tool_choice": "none"},
+        {"tool_choice": "auto"},
+        {"function_call": "auto"},
+        {"verbosity": "medium"},
+        {"modalities": ["text"]},
+        {"response_format": {"type": "text"}},
+        {"logit_bias": None},
+        {"stop": []},
+    ],
+)
+def test_what_changes_nothing_is_taken(ignored: dict[str, Any]) -> None:
+    assert read_chat(chat(**ignored)) == read_chat(chat())
+
+
+def test_what_the_engine_knows_reaches_it() -> None:
+    schema = {"name": "x", "schema": {"type": "object"}, "strict": None}
+    call = read_chat(
+        chat(
+            top_k=5,
+            min_p=0.1,
+            repetition_penalty=1.1,
+            ignore_eos=True,
+            min_tokens=3,
+            logit_bias={"12": -100},
+            frequency_penalty=1,
+            presence_penalty=-1,
+            response_format={"type": "json_schema", "json_schema": schema},
+        )
     )
-    assert read_chat(chat(**dict.fromkeys(names))) == read_chat(chat())
+    assert call.options.min_tokens == 3
+    assert call.options.extra == {
+        "top_k": 5,
+        "min_p": 0.1,
+        "repetition_penalty": 1.1,
+        "ignore_eos": True,
+        "logit_bias": {"12": -100},
+        "frequency_penalty": 1,
+        "presence_penalty": -1,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
+    }
+    json_object = read_chat(chat(response_format={"type": "json_object"})).options
+    assert json_object.extra == {"response_format": {"type": "json_object"}}
+    assert json_object.guided
 
 
 def test_prompts_come_in_four_forms() -> None:
@@ -71,77 +148,193 @@ def test_prompts_come_in_four_forms() -> None:
     assert read_completion(text(prompt=[1, 2])).prompts == [[1, 2]]
     assert read_completion(text(prompt=[[1], [2, 3]])).prompts == [[1], [2, 3]]
     assert read_completion(text()).max_tokens == 16
+    assert read_completion(text(suffix="", best_of=2, n=2)).n == 2
 
 
 @pytest.mark.parametrize(
     ("change", "code", "param"),
     [
-        ({"foo": 1}, "unknown_parameter", "foo"),
-        ({"temperature": "hot"}, "invalid_type", "temperature"),
-        ({"temperature": -0.1}, "invalid_value", "temperature"),
-        ({"temperature": 2.1}, "invalid_value", "temperature"),
-        ({"top_p": 0}, "invalid_value", "top_p"),
-        ({"n": 0}, "invalid_value", "n"),
-        ({"n": 1.5}, "invalid_type", "n"),
-        ({"max_tokens": 0}, "invalid_value", "max_tokens"),
-        ({"max_tokens": 2**40}, "invalid_value", "max_tokens"),
-        ({"min_tokens": 9, "max_tokens": 5}, "invalid_value", "min_tokens"),
-        ({"stop": ["a"] * 5}, "invalid_value", "stop"),
-        ({"stop": ""}, "invalid_value", "stop"),
-        ({"frequency_penalty": 3}, "invalid_value", "frequency_penalty"),
-        ({"logit_bias": {"x": 1}}, "invalid_value", "logit_bias"),
-        ({"logit_bias": {"1": 101}}, "invalid_value", "logit_bias[...]"),
-        ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs"),
-        ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
-        ({"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
-        ({"response_format": {"type": "json_schema"}}, "missing_required_parameter", "response_format"),
-        ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
-        ({"modalities": ["audio"]}, "unsupported_parameter", "modalities"),
-        ({"messages": []}, "invalid_value", "messages"),
-        ({"messages": HELLO * 5000}, "invalid_value", "messages"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "invalid_value", "messages[0].role"),
-        ({"messages": [{"role": "user"}]}, "missing_required_parameter", "messages[0].content"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "unsupported_parameter", "messages[0].role"),
-        ({"messages": [{"role": "user", "content": "a\0b"}]}, "invalid_value", "messages[0].content"),
+        ({"foo": 1}, UNKNOWN, "foo"),
+        ({"x" * 500: 1}, UNKNOWN, "x" * 100),
+        ({"model": ""}, INVALID_VALUE, "model"),
+        ({"temperature": -0.1}, INVALID_VALUE, "temperature"),
+        ({"temperature": 2.1}, INVALID_VALUE, "temperature"),
+        ({"top_p": 0}, INVALID_VALUE, "top_p"),
+        ({"top_p": 1.01}, INVALID_VALUE, "top_p"),
+        ({"top_k": -2}, INVALID_VALUE, "top_k"),
+        ({"min_p": 1.5}, INVALID_VALUE, "min_p"),
+        ({"repetition_penalty": 0}, INVALID_VALUE, "repetition_penalty"),
+        ({"n": 0}, INVALID_VALUE, "n"),
+        ({"n": 129}, INVALID_VALUE, "n"),
+        ({"max_tokens": 0}, INVALID_VALUE, "max_tokens"),
+        ({"max_tokens": -1}, INVALID_VALUE, "max_tokens"),
+        ({"max_tokens": 2**40}, INVALID_VALUE, "max_tokens"),
+        ({"max_completion_tokens": 0}, INVALID_VALUE, "max_completion_tokens"),
+        ({"min_tokens": -1}, INVALID_VALUE, "min_tokens"),
+        ({"min_tokens": 9, "max_tokens": 5}, INVALID_VALUE, "min_tokens"),
+        ({"seed": 2**63}, INVALID_VALUE, "seed"),
+        ({"stop": ["a"] * 5}, INVALID_VALUE, "stop"),
+        ({"stop": ""}, INVALID_VALUE, "stop"),
+        ({"stop": ["a", ""]}, INVALID_VALUE, "stop[1]"),
+        ({"frequency_penalty": 3}, INVALID_VALUE, "frequency_penalty"),
+        ({"presence_penalty": -2.5}, INVALID_VALUE, "presence_penalty"),
+        ({"logit_bias": {"x": 1}}, INVALID_VALUE, "logit_bias"),
+        ({"logit_bias": {"1\n": 1}}, INVALID_VALUE, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, INVALID_VALUE, "logit_bias[...]"),
+        ({"top_logprobs": 3}, INVALID_VALUE, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, INVALID_VALUE, "top_logprobs"),
+        ({"stream_options": {"include_usage": True}}, INVALID_VALUE, "stream_options"),
+        ({"stream": True, "stream_options": {"foo": 1}}, UNKNOWN, "stream_options.foo"),
+        ({"response_format": {"type": "yaml"}}, INVALID_VALUE, "response_format.type"),
+        ({"response_format": {}}, MISSING, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, MISSING, "response_format.json_schema"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "unsupported_parameter",
-            "messages[0].content[0]",
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a b"}}},
+            INVALID_VALUE,
+            "response_format.json_schema.name",
         ),
+        ({"metadata": {"a": 1}}, INVALID_TYPE, "metadata[...]"),
+        ({"service_tier": "gold"}, INVALID_VALUE, "service_tier"),
+        ({"verbosity": "silent"}, INVALID_VALUE, "verbosity"),
+        ({"tool_choice": "never"}, INVALID_VALUE, "tool_choice"),
+        ({"tools": ["f"]}, INVALID_TYPE, "tools[0]"),
+        ({"functions": [{}] * 1025}, INVALID_VALUE, "functions"),
+        ({"messages": []}, INVALID_VALUE, "messages"),
+        ({"messages": HELLO * 5000}, INVALID_VALUE, "messages"),
+        ({"messages": ["x"]}, INVALID_TYPE, "messages[0]"),
+        (said("king", content="x"), INVALID_VALUE, "messages[0].role"),
+        ({"messages": [{"content": "x"}]}, MISSING, "messages[0].role"),
+        (said(), MISSING, "messages[0].content"),
+        (said(content=None), INVALID_TYPE, "messages[0].content"),
+        (said(content=[]), INVALID_VALUE, "messages[0].content"),
+        (said(content=[{"type": "text"}]), MISSING, "messages[0].content[0].text"),
+        (said(content=["x"]), INVALID_TYPE, "messages[0].content[0]"),
+        (said(content="a\0b"), INVALID_VALUE, "messages[0].content"),
+        (said(content=[{"type": "text", "text": "a\0b"}]), INVALID_VALUE, "messages[0].content"),
+        (said(content="x", foo=1), UNKNOWN, "messages[0].foo"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], code: str, param: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        read_chat(chat(**change))
-    assert (caught.value.code, caught.value.param) == (code, param)
-    assert caught.value.status == 400
+    error = refused(chat(**change))
+    assert (error.code, error.param) == (code, param)
 
 
 @pytest.mark.parametrize(
     ("change", "code", "param"),
     [
-        ({"prompt": ""}, "invalid_value", "prompt"),
-        ({"prompt": []}, "invalid_value", "prompt"),
-        ({"prompt": [[]]}, "invalid_value", "prompt"),
-        ({"prompt": ["a", 1]}, "invalid_type", "prompt"),
-        ({"prompt": [-1]}, "invalid_value", "prompt[0]"),
-        ({"prompt": ["a"] * 65, "n": 2}, "invalid_value", "prompt"),
-        ({"suffix": "x"}, "unsupported_parameter", "suffix"),
-        ({"best_of": 3}, "unsupported_parameter", "best_of"),
-        ({"messages": HELLO}, "unknown_parameter", "messages"),
+        ({"tool_choice": "required"}, UNSUPPORTED_VALUE, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, UNSUPPORTED_VALUE, "tool_choice"),
+        ({"function_call": {"name": "f"}}, UNSUPPORTED_VALUE, "function_call"),
+        ({"audio": {"voice": "alloy"}}, UNSUPPORTED, "audio"),
+        ({"prediction": {"type": "content", "content": "x"}}, UNSUPPORTED, "prediction"),
+        ({"web_search_options": {}}, UNSUPPORTED, "web_search_options"),
+        ({"reasoning_effort": "low"}, UNSUPPORTED, "reasoning_effort"),
+        ({"modalities": ["text", "audio"]}, UNSUPPORTED_VALUE, "modalities[1]"),
+        ({"verbosity": "low"}, UNSUPPORTED_VALUE, "verbosity"),
+        ({"service_tier": "flex"}, UNSUPPORTED_VALUE, "service_tier"),
+        (said("tool", content="x", tool_call_id="c"), UNSUPPORTED_VALUE, "messages[0].role"),
+        (said("function", content="x", name="f"), UNSUPPORTED_VALUE, "messages[0].role"),
+        (said("assistant", tool_calls=[{"id": "c"}]), UNSUPPORTED, "messages[0].tool_calls"),
+        (said("assistant", function_call={"name": "f"}), UNSUPPORTED, "messages[0].function_call"),
+        (said("assistant", audio={"id": "a"}), UNSUPPORTED, "messages[0].audio"),
+        (
+            said(content=[{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "x"}}]),
+            UNSUPPORTED_VALUE,
+            "messages[0].content[1].type",
+        ),
+        (said(content=[{"type": "input_audio", "input_audio": {}}]), UNSUPPORTED_VALUE, "messages[0].content[0].type"),
+        (said(content=[{"type": "file", "file": {}}]), UNSUPPORTED_VALUE, "messages[0].content[0].type"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(change: dict[str, Any], code: str, param: str) -> None:
+    error = refused(chat(**change))
+    assert (error.code, error.param) == (code, param)
+    assert "not supported" in error.message
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param"),
+    [
+        ({"prompt": ""}, INVALID_VALUE, "prompt"),
+        ({"prompt": []}, INVALID_VALUE, "prompt"),
+        ({"prompt": [""]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": [[]]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": None}, INVALID_TYPE, "prompt"),
+        ({"prompt": ["a", 1]}, INVALID_TYPE, "prompt"),
+        ({"prompt": [-1]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": [2**31]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": [[1], ["a"]]}, INVALID_TYPE, "prompt[1][0]"),
+        ({"prompt": ["a\0"]}, INVALID_VALUE, "prompt"),
+        ({"prompt": ["a"] * 65, "n": 2}, INVALID_VALUE, "prompt"),
+        ({"suffix": "x"}, UNSUPPORTED, "suffix"),
+        ({"best_of": 3}, UNSUPPORTED, "best_of"),
+        ({"echo": True, "logprobs": 1}, UNSUPPORTED, "echo"),
+        ({"logprobs": 21}, INVALID_VALUE, "logprobs"),
+        ({"messages": HELLO}, UNKNOWN, "messages"),
+        ({"tools": []}, UNKNOWN, "tools"),
     ],
 )
 def test_what_is_wrong_with_a_text_is_named(change: dict[str, Any], code: str, param: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        read_completion(text(**change))
-    assert (caught.value.code, caught.value.param) == (code, param)
+    error = refused(text(**change), read_completion)
+    assert (error.code, error.param) == (code, param)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"model": "m"}'])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in (ChatBody, CompletionBody) for name in kind.__struct_fields__],
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
+)
+def test_a_value_of_the_wrong_type_is_named(kind: type[msgspec.Struct], name: str) -> None:
+    """A list of a list of an object is what no parameter takes."""
+    make, read = (chat, read_chat) if kind is ChatBody else (text, read_completion)
+    error = refused(make(**{name: [[{}]]}), read)
+    assert error.param is not None and error.param.partition("[")[0] == name
+    assert error.code in (INVALID_TYPE, UNSUPPORTED)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b" ", b"{", b"[]", b'"x"', b"null", b"1", b"\xff\xfe", b"[" * 100_000, b'{"model": "m"}', chat() + b"x"],
+    ids=lambda body: repr(body[:20]),
+)
 def test_a_body_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(InvalidInput):
-        read_chat(body)
+    refused(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (raw(temperature="NaN"), "invalid_input"),
+        (raw(temperature="Infinity"), "invalid_input"),
+        (raw(temperature="-Infinity"), "invalid_input"),
+        (raw(temperature="1e999"), INVALID_VALUE),
+        (raw(max_tokens="9" * 400), INVALID_VALUE),
+        (raw(seed="1" * 5000), INVALID_VALUE),
+        (raw(seed="1e400"), INVALID_VALUE),
+        (raw(user=r'"\ud800"'), "invalid_input"),
+        (raw(user=r'"\udc00"'), "invalid_input"),
+        (raw(user='"\x01"'), "invalid_input"),
+        (raw(user="'x'"), "invalid_input"),
+        (chat(user="x").replace(b'"x"', b'"\xff"'), "invalid_input"),
+        (chat(user="x").replace(b'"x"', b'"\xed\xa0\x80"'), "invalid_input"),
+        (b"\xef\xbb\xbf" + chat(), "invalid_input"),
+        (chat().decode().encode("utf-16"), "invalid_input"),
+        (raw(logit_bias='{"1": ' * 5000 + "1" + "}" * 5000), INVALID_TYPE),
+        (raw(tools='[{"a": ' + "[" * 50_000 + "]" * 50_000 + "}]"), "invalid_input"),
+    ],
+    ids=lambda part: repr(part[-30:]) if isinstance(part, bytes) else part,
+)
+def test_broken_json_is_refused(body: bytes, code: str) -> None:
+    assert refused(body).code == code
+
+
+def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
+    assert read_chat(raw(max_tokens='5, "max_tokens": 7')).max_tokens == 7
+    assert refused(raw(max_tokens='5, "max_tokens": 0')).param == "max_tokens"
+
+
+def test_numbers_may_be_written_in_other_ways() -> None:
+    assert read_chat(raw(temperature="1", top_p="1e-1", seed="-0")).options.temperature == 1.0
 
 
 @given(

@@ -7,7 +7,7 @@ from typing import Any
 
 from chatsite.database import run_db
 from chatsite.ids import new_id
-from inference.models import Partial, Request
+from inference.models import KeptCall, Partial, Request, TextKeeping
 from quotas.models import LedgerEntry
 from tests.asgi_client import Answer
 from tests.conversations.callers import Caller
@@ -202,6 +202,7 @@ async def test_a_caller_that_hangs_up_frees_the_engine(house: House, caller: Cal
     for stream in (True, False):
         async with caller.open("POST", PATH, chat(max_tokens=3000, stream=stream)) as call:
             await wait_until(lambda: engine.running == 1, 5)
+            await wait_until(lambda: len(engine.calls[-1].token_ids) > 10, 5)
             if stream:
                 await wait_until(lambda: len(call.received.chunks) > 3, 5)
         await wait_until(lambda: engine.running == 0, 1)
@@ -226,8 +227,24 @@ async def test_nothing_that_was_said_is_kept(house: House, caller: Caller, chat:
     await caller.call("POST", PATH, chat("a secret river", max_tokens=30))
     task.cancel()
     assert max(saved) == 0
+    assert await run_db(KeptCall.objects.count) == 0
     [row] = await rows()
     assert "secret" not in json.dumps(row.sampling)
+
+
+async def test_texts_are_kept_where_an_organization_asked_for_it(house: House, caller: Caller, chat: Chat) -> None:
+    await house.engine()
+    await house.runner()
+    keeping = TextKeeping(organization=house.person.organization)
+    await run_db(keeping.save)
+    answer = await caller.call("POST", PATH, chat("a river", max_tokens=5, n=2))
+    streamed = text_of(chunks_of(await caller.call("POST", PATH, chat("a sea", max_tokens=5, stream=True))))
+    first, second, third = await run_db(lambda: list(KeptCall.objects.order_by("id")))
+    assert first.prompt == second.prompt == [{"role": "user", "content": "a river"}]
+    assert [first.answer, second.answer] == [each["message"]["content"] for each in answer.json()["choices"]]
+    assert (third.prompt, third.answer) == ([{"role": "user", "content": "a sea"}], streamed)
+    assert {row.owner_id for row in await rows()} == {first.id, second.id, third.id}
+    await over(house)
 
 
 async def test_texts_and_ids_are_continued(house: House, caller: Caller) -> None:

@@ -83,7 +83,7 @@ class House:
         """A reply that waits in the queue; `on` continues one that has ended."""
         message, opened = await run_db(self._write, tokens, prompt or PROMPT, on, sampling)
         plan = await run_db(plan_of, self.person.organization.id)
-        await reserve(self.person.organization.id, opened.id, plan, len(opened.prepared.token_ids) + tokens, 30)
+        await reserve(self.person.principal, plan, {opened.id: len(opened.prepared.token_ids) + tokens}, 30)
         await services.submit(opened)
         return message
 
@@ -163,8 +163,8 @@ class House:
             assert int(await client.hget(key, "n") or 0) == 0
         from quotas.selectors import remaining
 
-        organization = self.person.organization.id
-        assert (await remaining(organization, await run_db(plan_of, organization))).running == 0
+        plan = await run_db(plan_of, self.person.organization.id)
+        assert all(each.running == 0 for each in (await remaining(self.person.principal, plan)).standings)
 
 
 class Reader:

@@ -6,21 +6,22 @@ figures to docs/benchmarks/streaming.json and a table to docs/benchmarks/streami
 
 import argparse
 import asyncio
+import contextlib
 import json
-import platform
-import subprocess
 import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
-
-import psutil
 
 from benchmarks.client import Load, Target, quantile, run
 from benchmarks.house import MODEL, ROOT, House, house
+from benchmarks.peer import KEY, Peer, litellm
+from benchmarks.report import commit, machine, now
 
 PROMPT = "Tell me about rivers."
 PROMPT_IDS = list(range(1000, 1040))
 WHAT = ("engine", "chat", "completions")  # alone; behind the native API; behind the OpenAI-compatible one
+PEER = "litellm"
 SCENARIOS = (
     # name, streams at once, requests, tokens each, tokens/s of each stream (0: full speed)
     ("one at a time", 1, 40, 20, 0),
@@ -53,7 +54,15 @@ def completions_target(here: House, tokens: int) -> Target:
     return Target("127.0.0.1", here.site.port, path, body, b'"content":"', (b"[DONE]", b'"error"'), here.site.key)
 
 
-def targets_of(here: House, what: str, requests: int, tokens: int) -> list[Target]:
+def peer_target(peer: Peer, tokens: int) -> Target:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "stream": True, "max_tokens": tokens}
+    path = "/v1/chat/completions"
+    return Target("127.0.0.1", peer.port, path, body, b'"content":"', (b"[DONE]", b'"error"'), KEY)
+
+
+def targets_of(here: House, what: str, requests: int, tokens: int, peer: Peer | None) -> list[Target]:
+    if what == PEER and peer is not None:
+        return [peer_target(peer, tokens)] * requests
     if what == "engine":
         return [engine_target(here, tokens)] * requests
     if what == "completions":
@@ -62,13 +71,23 @@ def targets_of(here: House, what: str, requests: int, tokens: int) -> list[Targe
     return [site_target(here, conversation, tokens) for conversation in ids]
 
 
-def measure(here: House, streams: int, requests: int, tokens: int, *, what: str, spread: float = 0.0) -> dict[str, Any]:
+def measure(
+    here: House,
+    streams: int,
+    requests: int,
+    tokens: int,
+    *,
+    what: str,
+    spread: float = 0.0,
+    peer: Peer | None = None,
+) -> dict[str, Any]:
     """`spread`: seconds between the beginnings of the first streams; later ones begin as earlier ones end."""
-    targets = targets_of(here, what, requests, tokens)
-    before = here.cpu()
+    targets = targets_of(here, what, requests, tokens, peer)
+    measured = peer if what == PEER and peer is not None else here
+    before = measured.cpu()
     load = asyncio.run(run(targets, streams, spread))
     time.sleep(1.5)  # what is saved and released after the last token counts too
-    after = here.cpu()
+    after = measured.cpu()
     return figures(load, {name: after[name] - before[name] for name in after}, what)
 
 
@@ -100,22 +119,36 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--server", default="daphne", choices=["daphne", "uvicorn"])
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    parser.add_argument(
+        "--litellm", type=Path, help="the litellm executable of an environment of its own, measured too"
+    )
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args()
     runs: list[dict[str, Any]] = []
-    with house(args.server) as here:
-        warm_up(here)
+    with contextlib.ExitStack() as stack:
+        here = stack.enter_context(house(args.server))
+        peer = stack.enter_context(litellm(args.litellm, here.engine)) if args.litellm else None
+        what_runs = [*WHAT, PEER] if peer else list(WHAT)
+        warm_up(here, what_runs, peer)
         for name, streams, requests, tokens, rate in SCENARIOS:
             if args.only not in name:
                 continue
             here.set_engine(tokens_per_second=rate)
             for pair in range(args.pairs):
-                for what in WHAT:
+                for what in what_runs:
                     spread = tokens / rate / streams if rate else 0.0  # as users come, not all at once
-                    result = measure(here, streams, requests, tokens, what=what, spread=spread)
+                    result = measure(here, streams, requests, tokens, what=what, spread=spread, peer=peer)
                     runs.append({"scenario": name, "pair": pair, **result})
                     print(json.dumps(runs[-1]), flush=True)
-    report = {"machine": machine(), "commit": commit(), "server": args.server, "at": now(), "runs": runs}
+    versions = {PEER: peer.version} if peer else {}
+    report = {
+        "machine": machine(),
+        "peers": versions,
+        "commit": commit(),
+        "server": args.server,
+        "at": now(),
+        "runs": runs,
+    }
     if not args.no_write:
         folder = ROOT / "docs" / "benchmarks"
         (folder / "streaming.json").write_text(json.dumps(report, indent=1) + "\n")
@@ -123,10 +156,10 @@ def main() -> None:
     print(table(report))
 
 
-def warm_up(here: House) -> None:
+def warm_up(here: House, what_runs: Sequence[str], peer: Peer | None) -> None:
     """Tokenizers are loaded, connections open, prompts seen."""
-    for what in WHAT:
-        measure(here, 8, 16, 20, what=what)
+    for what in what_runs:
+        measure(here, 8, 16, 20, what=what, peer=peer)
 
 
 def table(report: dict[str, Any]) -> str:
@@ -138,12 +171,13 @@ def table(report: dict[str, Any]) -> str:
         "Made by `make bench`; the raw figures are in streaming.json. The engine is the fake one of the tests, without",
         "think time; medians of the pairs.",
         "",
-        "| | CPU us/token (web + runner) | CPU ms/request | tokens/event | TTFT added p50, p95 (ms) |"
+        "| | CPU us/token (web + runner; the proxy) | CPU ms/request | tokens/event | TTFT added p50, p95 (ms) |"
         " largest gap (ms) | largest gap of the engine alone (ms) |",
         "|---|---|---|---|---|---|---|",
     ]
     names = dict.fromkeys(each["scenario"] for each in report["runs"])
-    for name, kind in [(name, kind) for name in names for kind in WHAT[1:]]:
+    kinds = dict.fromkeys(each["what"] for each in report["runs"] if each["what"] != "engine")
+    for name, kind in [(name, kind) for name in names for kind in kinds]:
         ours, alone = (
             [each for each in report["runs"] if (each["scenario"], each["what"]) == (name, what)]
             for what in (kind, "engine")
@@ -163,19 +197,6 @@ def table(report: dict[str, Any]) -> str:
 
 def median(runs: list[dict[str, Any]], key: str) -> float:
     return float(quantile([each[key] for each in runs], 0.5))
-
-
-def machine() -> str:
-    return f"{psutil.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
-
-
-def commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-
-
-def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,26 @@
+"""Tables to which rows are only added. The database sees to it, so that not even the admin or a stray query can."""
+
+from django.db.migrations import RunSQL
+
+FORBID = """
+CREATE FUNCTION {name}_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '{words}';
+END
+$$;
+CREATE TRIGGER {name}_append_only BEFORE UPDATE OR DELETE ON {table}
+    FOR EACH ROW EXECUTE FUNCTION {name}_is_append_only();
+"""
+ALLOW = """
+DROP TRIGGER {name}_append_only ON {table};
+DROP FUNCTION {name}_is_append_only();
+"""
+
+
+def append_only(table: str, name: str, words: str) -> RunSQL:
+    """An operation for a migration: from now on a change of a row of `table` fails with `words`.
+
+    `name` begins the names of the trigger and its function.
+    """
+    place = {"table": table, "name": name, "words": words}
+    return RunSQL(FORBID.format(**place), ALLOW.format(**place))

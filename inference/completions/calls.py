@@ -1,0 +1,142 @@
+"""From a body to a call of ours, checked. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inference.completions.bodies import (
+    MAX_PROMPTS,
+    AssistantMessage,
+    ChatBody,
+    CompletionBody,
+    Content,
+    Message,
+    UserMessage,
+)
+from inference.completions.decoding import decode
+from inference.completions.errors import InvalidType, InvalidValue, Unsupported
+from inference.protocol import Role, Sampling, Turn
+
+Prompt = list[Turn] | str | list[int]  # of a chat, a text, or token ids
+COMPLETION_TOKENS = 16  # of /v1/completions, where the call does not say; as the reference has it
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, checked. `prompts`: turns of a chat, a text, or token ids; each is answered `n` times.
+
+    `max_tokens` None: whatever there is room for, up to the site's default.
+    """
+
+    model: str
+    chat: bool
+    prompts: Sequence[Prompt]
+    n: int
+    max_tokens: int | None
+    stream: bool
+    include_usage: bool
+    echo: bool
+    options: Sampling  # its max_tokens is not set yet
+    param: str = field(default="messages")  # where a prompt that is too long is blamed
+
+    @property
+    def logprobs(self) -> bool:
+        return self.options.logprobs is not None
+
+
+def read_chat(data: bytes) -> Call:
+    """Raises InvalidInput kinds."""
+    body = decode(ChatBody, data)
+    if body.top_logprobs is not None and not body.logprobs:
+        raise InvalidValue("'top_logprobs' is only allowed when 'logprobs' is true.", param="top_logprobs")
+    turns = [_turn(index, message) for index, message in enumerate(body.messages)]
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
+    return _call(body, chat=True, prompts=[turns], max_tokens=limit, logprobs=logprobs)
+
+
+def read_completion(data: bytes) -> Call:
+    """Raises InvalidInput kinds."""
+    body = decode(CompletionBody, data)
+    if body.best_of not in (None, body.n or 1):
+        raise Unsupported("'best_of' is only allowed when it is what 'n' is.", param="best_of")
+    if body.echo and body.logprobs is not None:
+        raise Unsupported("'echo' is only allowed when 'logprobs' is not there.", param="echo")
+    prompts = _prompts(body.prompt)
+    if len(prompts) * (body.n or 1) > MAX_PROMPTS:
+        raise InvalidValue(f"A call may have {MAX_PROMPTS} prompts, times 'n'.", param="prompt")
+    limit = body.max_tokens if body.max_tokens is not None else COMPLETION_TOKENS
+    return _call(body, chat=False, prompts=prompts, max_tokens=limit, logprobs=body.logprobs, echo=bool(body.echo))
+
+
+def _call(
+    body: ChatBody | CompletionBody,
+    *,
+    chat: bool,
+    prompts: Sequence[Prompt],
+    max_tokens: int | None,
+    logprobs: int | None,
+    echo: bool = False,
+) -> Call:
+    if body.stream_options is not None and not body.stream:
+        raise InvalidValue("'stream_options' is only allowed when 'stream' is true.", param="stream_options")
+    if max_tokens is not None and (body.min_tokens or 0) > max_tokens:
+        raise InvalidValue("'min_tokens' is only allowed up to the most tokens of the answer.", param="min_tokens")
+    for token_id in body.logit_bias or ():
+        if not (token_id.isascii() and token_id.isdigit() and len(token_id) < 10):
+            raise InvalidValue("The keys of 'logit_bias' must be token ids.", param="logit_bias")
+    options = Sampling(
+        max_tokens=0,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        seed=body.seed,
+        min_tokens=body.min_tokens or 0,
+        stop=body.stops,
+        logprobs=logprobs,
+        extra=body.extra(),
+    )
+    return Call(
+        model=body.model,
+        chat=chat,
+        prompts=prompts,
+        n=body.n or 1,
+        max_tokens=max_tokens,
+        stream=bool(body.stream),
+        include_usage=body.include_usage,
+        echo=echo,
+        options=options,
+        param="messages" if chat else "prompt",
+    )
+
+
+def _turn(index: int, message: Message) -> Turn:
+    role = Role.SYSTEM
+    if isinstance(message, UserMessage):
+        role = Role.USER
+    elif isinstance(message, AssistantMessage):
+        role = Role.ASSISTANT
+    return Turn(role, _text(f"messages[{index}].content", message.content))
+
+
+def _text(place: str, content: Content | None) -> str:
+    text = "\n".join(part.text for part in content) if isinstance(content, list) else content or ""
+    _check_text(text, place)
+    return text
+
+
+def _prompts(prompt: str | list[Any]) -> list[Any]:
+    if isinstance(prompt, str):
+        prompts: list[Any] = [prompt]
+    elif len({type(one) for one in prompt}) > 1:
+        raise InvalidType("'prompt' is only allowed to be texts or token ids, not both.", param="prompt")
+    else:
+        prompts = [prompt] if isinstance(prompt[0], int) else prompt
+    for one in prompts:
+        if isinstance(one, str):
+            _check_text(one, "prompt")
+    return prompts
+
+
+def _check_text(text: str, param: str) -> None:
+    if "\0" in text:
+        raise InvalidValue("The text contains a NUL character.", param=param)
