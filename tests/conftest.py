@@ -26,6 +26,9 @@ from inference import selectors as inference_selectors
 from quotas import selectors as quota_selectors
 from quotas.models import Plan
 from quotas.services import subscribe
+from tests import database as test_database
+
+test_database.install()
 
 PASSWORD = "correct horse battery staple"
 FAST_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -95,7 +98,7 @@ async def _closed_redis_client() -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def _plans_are_there(request: pytest.FixtureRequest) -> None:
-    """A transactional test truncates every table at its end, the plans that a migration has seeded included."""
+    """A transactional test empties every table at its end, the plans that a migration has seeded included."""
     uses_database = request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & set(
         request.fixturenames
     )
