@@ -1,0 +1,122 @@
+"""Who waits, in the order in which they are served: lanes by clock, tenants by virtual time, requests by rank."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import islice
+
+from inference.scheduling.clocks import Clocks
+from inference.scheduling.settings import LANES, SchedulerSettings
+
+Ranked = tuple[float, str]  # rank in ms, id
+
+
+class LaneBacklog:
+    """One lane: a queue for each tenant, and the tenants' virtual times."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, list[Ranked]] = {}  # backlogged tenants only
+        self.clocks = Clocks()
+        self.weights: dict[str, float] = {}
+        self.live: dict[str, int] = {}  # a tenant's requests that are not settled
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.queues.values()))
+
+    def heads(self, k: int) -> Iterator[tuple[str, int, str]]:
+        """Up to `k` of (tenant, its how many-th, id): the first of each tenant, then the second of each, ..."""
+        return islice(self._rounds(), k)
+
+    def _rounds(self) -> Iterator[tuple[str, int, str]]:
+        tenants = self.clocks.in_order()
+        depth = 0
+        while tenants:
+            for tenant in tenants:
+                yield tenant, depth, self.queues[tenant][depth][1]
+            depth += 1
+            tenants = [tenant for tenant in tenants if len(self.queues[tenant]) > depth]
+
+    def ahead(self, tenant: str, rank: Ranked) -> int:
+        """Requests that are served before one: each tenant gets its share of a turn for each turn of this one's."""
+        own = bisect_left(self.queues[tenant], rank)
+        total = own
+        for other, queue in self.queues.items():
+            if other != tenant:
+                first = (self.clocks.times[other], other) < (self.clocks.times[tenant], tenant)
+                turns = (own + first) * self.weights[other] / self.weights[tenant]
+                total += min(len(queue), max(int(turns), int(first)))
+        return total
+
+    def enter(self, tenant: str, weight: float) -> None:
+        """One more live request of the tenant; it needs a time of its own from now on."""
+        self.weights[tenant] = weight
+        self.live[tenant] = self.live.get(tenant, 0) + 1
+        self.clocks.charge(tenant, 0.0)
+
+    def exit(self, tenant: str) -> None:
+        """One is settled. After the last, a tenant that has no debt is forgotten."""
+        self.live[tenant] -= 1
+        if self.live[tenant] == 0:
+            del self.live[tenant]
+            self._forget(tenant)
+
+    def forget_idle(self) -> None:
+        """Those whose debt the floor has caught up with."""
+        for tenant in self.clocks:
+            if tenant not in self.live:
+                self._forget(tenant)
+
+    def _forget(self, tenant: str) -> None:
+        self.clocks.forget(tenant)
+        if tenant not in self.clocks.times:
+            del self.weights[tenant]
+
+
+class Backlog:
+    """All lanes, and their clocks."""
+
+    def __init__(self) -> None:
+        self.lanes = {name: LaneBacklog() for name in LANES}
+        self.clocks = Clocks()
+
+    def push(self, settings: SchedulerSettings, name: str, tenant: str, ranked: Ranked) -> None:
+        """A request of a tenant that has entered waits. Tenant and lane are clamped if nothing of them waited."""
+        lane = self.lanes[name]
+        lane.clocks.join(tenant, settings.order.clamp / lane.weights[tenant])
+        insort(lane.queues.setdefault(tenant, []), ranked)
+        self.clocks.join(name, settings.order.clamp / settings.lane(name).weight)
+
+    def remove(self, name: str, tenant: str, ranked: Ranked) -> None:
+        """It waits no more."""
+        lane = self.lanes[name]
+        queue = lane.queues[tenant]
+        del queue[bisect_left(queue, ranked)]
+        if not queue:
+            del lane.queues[tenant]
+            lane.clocks.leave(tenant)
+        if not lane.queues:
+            self.clocks.leave(name)
+
+    def charge(self, settings: SchedulerSettings, name: str, tenant: str, wtok: float) -> None:
+        """Tenant and lane have been served."""
+        lane = self.lanes[name]
+        lane.clocks.charge(tenant, wtok / lane.weights[tenant])
+        self.clocks.charge(name, wtok / settings.lane(name).weight)
+
+    def in_order(self) -> list[str]:
+        """The backlogged lanes, the one to be served next first; `LANES` breaks ties."""
+        return sorted(self.clocks.backlogged, key=lambda name: (self.clocks.times[name], LANES.index(name)))
+
+    def lane_waits_for(self, settings: SchedulerSettings, name: str) -> str:
+        """The lane that trails its share so far that this one may not be served before it, or ""."""
+        own = self.clocks.times[name]
+        for other in self.in_order():
+            patience = settings.order.waited_for_quanta * settings.order.quantum / settings.lane(other).weight
+            if other != name and own - self.clocks.times[other] > patience:
+                return other
+        return ""
+
+    def tenant_has_turn(self, settings: SchedulerSettings, name: str, tenant: str) -> bool:
+        """Whether it is within a quantum of the tenant that was served least."""
+        lane = self.lanes[name]
+        return lane.clocks.lead(tenant) <= settings.order.quantum / lane.weights[tenant]

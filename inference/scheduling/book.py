@@ -1,0 +1,364 @@
+"""The rules of one model's queues, leases and counters, as plain Python. One method is one Redis operation.
+
+`Book` is what the Lua scripts are tested against, and what the simulator drives. Signatures are stable. `now` is always
+the first argument, in whole milliseconds (the scripts read Redis' own clock). Ids are strings, tokens are counts.
+Every operation may be repeated: the second time it changes nothing and says so.
+"""
+
+from collections.abc import Sequence
+
+from inference.scheduling.answers import (
+    Answer,
+    Committed,
+    Counters,
+    Head,
+    Outcome,
+    Peeked,
+    Place,
+    Refusal,
+    Released,
+    Running,
+    State,
+)
+from inference.scheduling.backlog import Backlog
+from inference.scheduling.capacity import refusal
+from inference.scheduling.ledger import Ledger, Request
+from inference.scheduling.settings import SchedulerSettings
+
+__all__ = [
+    "Answer",
+    "Book",
+    "Committed",
+    "Counters",
+    "Head",
+    "Outcome",
+    "Peeked",
+    "Place",
+    "Refusal",
+    "Released",
+    "Running",
+    "State",
+]
+
+
+class Book:
+    """One slot `{m:<model>/<shard>}`. `settings` may be replaced at any time."""
+
+    def __init__(self, settings: SchedulerSettings | None = None) -> None:
+        self.settings = settings or SchedulerSettings()
+        self._backlog = Backlog()
+        self._requests: dict[str, Request] = {}
+        self._ledger = Ledger()
+        self._ended: dict[str, Outcome] = {}  # in the order in which they ended
+
+    def describe(
+        self, now: int, replica: str, *, capn: int, capkv: int, peak_rate: float, open: bool = True
+    ) -> Counters:
+        """A runner's scrape: what the replica holds and whether it takes new requests. What is on it stays counted.
+
+        `capn` is already lowered by `routing.sequence_limit`; `open` is False while it drains, loads or is ejected.
+        `capkv` 0 is not known, and no limit.
+        """
+        described = self._ledger.replica(replica)
+        described.capn, described.capkv, described.peak_rate, described.open = capn, capkv, peak_rate, open
+        return described.counters()
+
+    def enqueue(
+        self,
+        now: int,
+        id: str,
+        lane: str,
+        tenant: str,
+        *,
+        input: int,
+        uncached: int,
+        kv: int,
+        deadline: int,
+        peak_rate: float,
+        weight: float = 1.0,
+        rank: float | None = None,
+        attempt: int = 0,
+        emitted: int = 0,
+    ) -> bool:
+        """Let it wait. False when it is known already (whatever its state), and nothing changes.
+
+        rank = now + min(5000, 1000 * uncached / peak_rate), unless `rank` gives the one it had before Redis lost it.
+        A tenant, and a lane, that becomes backlogged gets its virtual time clamped to
+        [floor, floor + clamp / weight]. `weight` is the tenant's own; the latest one counts. Raises ValueError for an
+        unknown lane.
+        """
+        self.settings.lane(lane)
+        if id in self._requests:
+            return False
+        if rank is None:
+            rank = now + min(self.settings.order.aging_ms, 1000 * uncached / peak_rate if peak_rate > 0 else 0.0)
+        request = Request(id, lane, tenant, input, uncached, kv, deadline, rank, attempt, emitted)
+        self._requests[id] = request
+        self._backlog.lanes[lane].enter(tenant, weight)
+        self._backlog.push(self.settings, lane, tenant, request.ranked)
+        return True
+
+    def peek(self, now: int, k: int, replicas: Sequence[str] = ()) -> Peeked:
+        """Up to `k` requests of each lane: lanes by clock, in them tenants by virtual time, in them requests by rank.
+
+        First each tenant's first request, then each one's second, and so on, so that a few commits can follow one
+        peek. Those with `turn` may be committed in any order that suits (a prefix match, say); the others have a
+        chance once those ahead of them are gone.
+        """
+        heads: list[Head] = []
+        waited_for = ""
+        for lane in self._backlog.in_order():
+            blocking = self._backlog.lane_waits_for(self.settings, lane)
+            waited_for = waited_for or blocking
+            for tenant, depth, id in self._backlog.lanes[lane].heads(k):
+                turn = not blocking and depth == 0 and self._backlog.tenant_has_turn(self.settings, lane, tenant)
+                heads.append(self._requests[id].head(turn))
+        return Peeked(tuple(heads), {id: self._ledger.counters(id) for id in replicas}, waited_for)
+
+    def commit(self, now: int, id: str, replica: str, runner: str, *, uncached: int, attempt: int) -> Committed:
+        """Place a request: order, gate, slots and KV are checked, and everything is counted, in one step.
+
+        `uncached`: tokens that this replica has to prefill. `attempt`: what `peek` showed; the same runner that
+        repeats the same commit gets the same answer. On success the request is leased to attempt + 1; qpf, kv and
+        n of the replica, and the input's wtok of tenant and lane, are charged.
+        """
+        request = self._requests.get(id)
+        if request is None:
+            return Committed(0, Refusal.GONE)
+        if request.held_by(attempt + 1) and (request.replica, request.runner) == (replica, runner):
+            return Committed(request.attempt)
+        if request.state is not State.QUEUED or request.attempt != attempt:
+            return Committed(0, Refusal.GONE)
+        refused = self._refusal(request, replica, uncached)
+        if refused is not Refusal.NONE:
+            return Committed(0, refused)
+        self._place(now, request, replica, runner, uncached)
+        return Committed(request.attempt)
+
+    def first_token(self, now: int, id: str, attempt: int) -> Answer:
+        """Its prefill is over: qpf is given back. OK also when it was before."""
+        request = self._requests.get(id)
+        if request is None:
+            return Answer.UNKNOWN
+        if not request.held_by(attempt):
+            return Answer.STALE
+        self._ledger.prefilled(request)
+        return Answer.OK
+
+    def heartbeat(self, now: int, running: Sequence[tuple[str, int, int]]) -> tuple[Answer, ...]:
+        """Renew a runner's leases. `running`: (id, attempt, tokens emitted in all); an answer for each.
+
+        Output is charged as it was generated; where the context outgrows what was reserved, kv grows along.
+        """
+        return tuple(self._renew(now, id, attempt, emitted) for id, attempt, emitted in running)
+
+    def cancel(self, now: int, id: str) -> State:
+        """Somebody asked to stop it: what it was. QUEUED: it has ended now. RUNNING: its heartbeat is told."""
+        request = self._requests.get(id)
+        if request is None:
+            return State.UNKNOWN
+        before = request.state
+        if before is State.RUNNING:
+            request.cancelled = True
+        elif before is State.QUEUED:
+            self._end_queued(request, Outcome.CANCELLED)
+        return before
+
+    def preempt(self, now: int, id: str, attempt: int) -> Answer:
+        """Its place is wanted by somebody else: its heartbeat is told."""
+        request = self._requests.get(id)
+        if request is None:
+            return Answer.UNKNOWN
+        if not request.held_by(attempt):
+            return Answer.STALE
+        request.preempted = True
+        return Answer.OK
+
+    def release(
+        self,
+        now: int,
+        id: str,
+        attempt: int,
+        *,
+        emitted: int,
+        failed: bool = False,
+        preempted: bool = False,
+        avoid: str = "",
+    ) -> Released:
+        """Give a running request back: to the queue at its old rank, or to the ended.
+
+        `failed` counts towards the three attempts; a handover or preemption does not. `avoid` is a replica that the
+        next attempt should rather not have.
+        """
+        request = self._requests.get(id)
+        if request is None or not request.held_by(attempt):
+            return Released.STALE
+        self._charge_output(request, emitted)
+        self._ledger.give_back(request)
+        request.avoid = avoid
+        request.failures += failed
+        request.preemptions += preempted
+        return self._requeue_or_end(now, request)
+
+    def reap(self, now: int, *, loading: bool = False) -> tuple[tuple[str, Outcome], ...]:
+        """Take back expired leases, end what waited too long; at most `reap_limit` of each in a call.
+
+        While the model is `loading`, the wait of what never ran does not run out. Returns everything that has ended
+        here and is not settled (the oldest `reap_limit`), again each time.
+        """
+        limit = self.settings.lease.reap_limit
+        expired = sorted((each.expiry, id) for id, each in self._ledger.leased.items() if each.expiry <= now)
+        for _, id in expired[:limit]:
+            request = self._requests[id]
+            self._ledger.give_back(request)
+            request.failures += 1
+            self._requeue_or_end(now, request)
+        waiting = (each for each in self._requests.values() if each.state is State.QUEUED)
+        due = sorted((each.deadline, each.id) for each in waiting if each.deadline <= now)
+        for _, id in due[:limit]:
+            self._time_out(now, self._requests[id], loading)
+        for lane in self._backlog.lanes.values():
+            lane.forget_idle()
+        return tuple(self._ended.items())[:limit]
+
+    def settle(self, now: int, id: str, *, emitted: int = 0) -> bool:
+        """PostgreSQL has its end: charge the last tokens (`emitted` in all), give back everything, forget it.
+
+        False when it was not known.
+        """
+        request = self._requests.pop(id, None)
+        if request is None:
+            return False
+        self._charge_output(request, emitted)
+        if request.state is State.RUNNING:
+            self._ledger.give_back(request)
+        elif request.state is State.QUEUED:
+            self._backlog.remove(request.lane, request.tenant, request.ranked)
+        self._ended.pop(id, None)
+        self._backlog.lanes[request.lane].exit(request.tenant)
+        return True
+
+    def reopen(
+        self,
+        now: int,
+        id: str,
+        lane: str,
+        tenant: str,
+        *,
+        attempt: int,
+        replica: str,
+        runner: str,
+        input: int,
+        kv: int,
+        emitted: int,
+        uncached: int,
+        deadline: int,
+        rank: float,
+        weight: float = 1.0,
+    ) -> bool:
+        """Redis lost a request that its runner still streams: lease and counts come back without a charge.
+
+        `uncached` is what is still to be prefilled, 0 after the first token. True also when that attempt holds it
+        already; False when somebody else has entered it meanwhile. Raises ValueError for an unknown lane.
+        """
+        self.settings.lane(lane)
+        known = self._requests.get(id)
+        if known is not None:
+            return known.held_by(attempt)
+        request = Request(id, lane, tenant, input, uncached, kv, deadline, rank, attempt, emitted)
+        self._requests[id] = request
+        self._backlog.lanes[lane].enter(tenant, weight)
+        self._ledger.hold(request, replica, runner, uncached, self._expiry(now), now)
+        return True
+
+    def place(self, id: str) -> Place:
+        """Where it stands."""
+        request = self._requests.get(id)
+        if request is None:
+            return Place(State.UNKNOWN)
+        lane = self._backlog.lanes[request.lane]
+        queued = request.state is State.QUEUED
+        return Place(
+            request.state, request.lane, lane.ahead(request.tenant, request.ranked) if queued else 0, lane.length
+        )
+
+    def running(self) -> tuple[Running, ...]:
+        """All live leases (also those that have expired and are not reaped yet)."""
+        return tuple(request.running() for request in self._ledger.leased.values())
+
+    # ------------------------------------------------------------------------------------------------ inside
+
+    def _refusal(self, request: Request, replica: str, uncached: int) -> Refusal:
+        first = self._backlog.lanes[request.lane].queues[request.tenant][0]
+        if first != request.ranked:
+            return Refusal.TURN
+        if self._backlog.lane_waits_for(self.settings, request.lane):
+            return Refusal.TURN
+        if not self._backlog.tenant_has_turn(self.settings, request.lane, request.tenant):
+            return Refusal.TURN
+        held = self._ledger.counters(replica)
+        if not held.open:
+            return Refusal.REPLICA
+        return refusal(self.settings.lane(request.lane), held, uncached, request.context)
+
+    def _place(self, now: int, request: Request, replica: str, runner: str, uncached: int) -> None:
+        cached = max(0, request.input + request.emitted - uncached)
+        wtok = uncached + self.settings.cost.cached * cached
+        self._backlog.charge(self.settings, request.lane, request.tenant, wtok)
+        self._backlog.remove(request.lane, request.tenant, request.ranked)
+        request.attempt += 1
+        self._ledger.hold(request, replica, runner, uncached, self._expiry(now), now)
+
+    def _renew(self, now: int, id: str, attempt: int, emitted: int) -> Answer:
+        request = self._requests.get(id)
+        if request is None:
+            return Answer.UNKNOWN
+        if not request.held_by(attempt):
+            return Answer.STALE
+        request.expiry = self._expiry(now)
+        self._charge_output(request, emitted)
+        if request.emitted > request.emitted_before:
+            self._ledger.prefilled(request)
+        self._ledger.grow(request)
+        if request.cancelled:
+            return Answer.CANCELLED
+        return Answer.PREEMPTED if request.preempted else Answer.OK
+
+    def _charge_output(self, request: Request, emitted: int) -> None:
+        new = emitted - request.emitted
+        if new > 0:
+            self._backlog.charge(self.settings, request.lane, request.tenant, self.settings.cost.output * new)
+            request.emitted = emitted
+
+    def _requeue_or_end(self, now: int, request: Request) -> Released:
+        request.preempted = False
+        if request.cancelled:
+            self._end(request, Outcome.CANCELLED)
+            return Released.CANCELLED
+        if request.failures >= self.settings.lease.max_attempts:
+            self._end(request, Outcome.FAILED)
+            return Released.FAILED
+        request.state = State.QUEUED
+        request.deadline = max(request.deadline, self._again(now))
+        self._backlog.push(self.settings, request.lane, request.tenant, request.ranked)
+        return Released.QUEUED
+
+    def _time_out(self, now: int, request: Request, loading: bool) -> None:
+        if loading and request.attempt == 0:
+            request.deadline = self._again(now)
+        else:
+            self._end_queued(request, Outcome.EXPIRED)
+
+    def _end_queued(self, request: Request, outcome: Outcome) -> None:
+        self._backlog.remove(request.lane, request.tenant, request.ranked)
+        self._end(request, outcome)
+
+    def _end(self, request: Request, outcome: Outcome) -> None:
+        request.state, request.outcome = State.ENDED, outcome
+        self._ended[request.id] = outcome
+
+    def _expiry(self, now: int) -> int:
+        return now + int(self.settings.lease.lease_seconds * 1000)
+
+    def _again(self, now: int) -> int:
+        return now + int(self.settings.lease.requeued_wait_seconds * 1000)
