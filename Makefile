@@ -4,7 +4,7 @@ PYTEST = $(PYTHON) -m pytest tests
 TYPED = chatsite conversations inference quotas deploy manage.py
 SOURCES = $(TYPED) tests benchmarks
 
-.PHONY: run test test-long check bench bench-crowd screenshots fmt clean lock app dev engine
+.PHONY: run test test-long check bench bench-crowd simulate screenshots fmt clean lock app dev engine
 
 run: app ## Install what is missing and run the whole site on this machine; PORT, HOST, CHATSITE_MODELS change it
 	@exec $(PYTHON) manage.py up --follow-parent
@@ -27,6 +27,9 @@ bench: dev ## What a token and a request cost; ARGS go to the benchmark
 
 bench-crowd: dev ## A thousand streams at once: gaps between tokens, memory
 	$(PYTHON) -m benchmarks.crowd $(ARGS)
+
+simulate: dev ## The scheduling rules in simulated time, beside others' rules; ARGS=--quick takes a minute, --only=NAME some
+	$(PYTHON) -m benchmarks.simulator $(ARGS)
 
 screenshots: dev engine ## Pictures of every page and state, in var/screenshots; ARGS=--only=NAME takes some
 	$(PYTHON) -m tests.acceptance.screenshots $(ARGS)

@@ -208,7 +208,10 @@ def _problem_response(error: errors.AppError) -> HttpResponse:
 
 
 def _page_or_problem(request: HttpRequest, error: errors.AppError) -> HttpResponse:
-    return _problem_response(error) if request.path.startswith(API_PREFIX) else error_page(request, error)
+    if not request.path.startswith(API_PREFIX):
+        return error_page(request, error)
+    answer = refusal(request.path, error, current_request_id())
+    return HttpResponse(answer.body, status=answer.status, headers=answer.headers)
 
 
 def error_page(

@@ -28,6 +28,7 @@ from chatsite import error_responses, logs, scopes
 from chatsite.answers import Answer, EmptyAnswer, JsonAnswer, StreamAnswer, encode_json, sse_event
 from chatsite.csrf import SAFE_METHODS, require_csrf
 from chatsite.errors import AppError, InvalidInput, MethodNotAllowed, TooLarge, UnsupportedMedia
+from chatsite.json_values import find_fault
 
 __all__ = [
     "Answer",
@@ -113,13 +114,15 @@ class RawRequest:
         """The body as `kind` (a `Body`, or what msgspec decodes). Raises InvalidInput, with the field as `param`."""
         try:
             decoded: T = _decoder(kind).decode(self.body)  # type: ignore[arg-type]
-            return decoded
         except msgspec.ValidationError as error:
             raise _invalid_field(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(f"The body is not valid JSON: {error}.") from error
         except RecursionError as error:
             raise InvalidInput("The body is nested too deeply.") from error
+        if (fault := find_fault(self.body, decoded)) is not None:
+            raise InvalidInput(f"Invalid value for '{fault.path}': {fault.reason}.", param=fault.path or None)
+        return decoded
 
 
 Handler = Callable[[RawRequest], Awaitable[Answer]]

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Q, prefetch_related_objects
@@ -21,6 +22,14 @@ from inference.protocol import Cursor, FinishReason
 PAGE_SIZE = 50  # turns that a page opens with
 RUNNING_CHARS = 32 * 1024  # of a running reply that a page opens with; the rest is streamed to it
 NOT_STARTED = UUID(int=0)  # in a cursor: of no request yet. A pending reply's Started event is still to come.
+
+
+class Around(NamedTuple):
+    """What is shown below a turn and may change while its text stays: which version of how many, and feedback."""
+
+    version: int
+    versions: int
+    feedback: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,10 @@ class Article:
         return self.status == MessageStatus.STOPPED or self.finish_reason == FinishReason.LENGTH
 
     @property
+    def around(self) -> "Around":
+        return Around(self.version, len(self.siblings), self.feedback)
+
+    @property
     def version(self) -> int:
         """1 is the oldest."""
         return self.siblings.index(self.id) + 1 if self.id in self.siblings else 1
@@ -96,10 +109,12 @@ class Article:
 
 @dataclass(frozen=True)
 class Branch:
-    """The end of a conversation's active branch, oldest first. `earlier`: the cursor of what comes before."""
+    """The end of a conversation's active branch, oldest first. `earlier`: the cursor of what comes before. `model`: the
+    id of the one that is chosen for what is sent next."""
 
     articles: list[Article]
     earlier: str | None = None
+    model: str = ""
 
     @property
     def running(self) -> Article | None:
@@ -111,7 +126,7 @@ def load_branch(principal: Principal, conversation_id: UUID, cursor: str | None 
     """Raises NotFound, and InvalidInput for a cursor of another conversation."""
     conversation = selectors.get_conversation(principal, conversation_id)
     page = selectors.active_branch(conversation, cursor, PAGE_SIZE)
-    return Branch(_articles(principal, list(reversed(page.data))), page.next_cursor)
+    return Branch(_articles(principal, list(reversed(page.data))), page.next_cursor, conversation.model_id)
 
 
 def load_article(principal: Principal, message_id: UUID) -> Article:

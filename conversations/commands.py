@@ -13,8 +13,11 @@ from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import IdempotencyInFlight, InvalidInput, NotFound, TooLarge
 from chatsite.ids import parse_id, public_id
+from chatsite.json_values import find_fault
 from conversations import selectors, services
+from conversations.articles import Around
 from conversations.drafts import Remember
+from conversations.flow import carry_through
 from conversations.live import Place
 from inference.protocol import Cursor
 
@@ -30,6 +33,8 @@ class Hello(msgspec.Struct, tag="hello"):
     request: str | None = None
     cursor: str | None = None
     again: bool = False  # not the first connection of this page
+    around: list[tuple[str, int, int, int]] = []  # below the turns it shows: id, version, versions, feedback
+    model: str | None = None  # of the conversation, as the page was told it
 
 
 class Send(msgspec.Struct, tag="send"):
@@ -84,12 +89,12 @@ def decode(text: str | None) -> Frame:
     if len(text) > MAX_FRAME_BYTES:
         raise TooLarge
     try:
-        return _decode(text)
+        frame = _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:  # the last: nested too deep
         raise InvalidInput(f"This was not understood: {error}") from None
-
-
-_sends: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
+    if (fault := find_fault(text.encode(), frame)) is not None:
+        raise InvalidInput(f"Invalid value for '{fault.path}': {fault.reason}.", param=fault.path)
+    return frame
 
 
 async def send(principal: Principal, conversation_id: UUID, command: Send) -> None:
@@ -97,10 +102,7 @@ async def send(principal: Principal, conversation_id: UUID, command: Send) -> No
 
     A page that goes away meanwhile does not cut it short: when it asks again, the first try is decided.
     """
-    task = asyncio.create_task(_send_once(principal, conversation_id, command))
-    _sends.add(task)
-    task.add_done_callback(_sends.discard)
-    await asyncio.shield(task)
+    await carry_through(_send_once(principal, conversation_id, command))
 
 
 async def _send_once(principal: Principal, conversation_id: UUID, command: Send) -> None:
@@ -179,4 +181,5 @@ def place_of(hello: Hello) -> Place:
         request = UUID(hello.request) if hello.request else None
     except ValueError:
         return Place()
-    return Place(shown, request, Cursor.parse(hello.cursor) if hello.cursor else None)
+    around = {found: Around(*told) for name, *told in hello.around if (found := parse_id("msg", name))}
+    return Place(shown, request, Cursor.parse(hello.cursor) if hello.cursor else None, around, hello.model)

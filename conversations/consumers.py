@@ -6,11 +6,13 @@ yours or deleted, 4408 too slow, 4429 too many frames, 1009 too big, 1011 our fa
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from autobahn.exception import Disconnected
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
@@ -137,6 +139,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def _guard(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
+        except Disconnected:  # the page is gone, and the server's own word of that is on its way
+            await end_tasks(self.tasks - {asyncio.current_task()})  # type: ignore[arg-type]
         except Exception as error:  # `convert` logs what is not expected
             await self._close_for(error)
 
@@ -176,7 +180,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             case Feedback():
                 found = await message_in(principal, page.conversation_id, command.message)
                 await run_db(services.give_feedback, principal, found, command.value)
-                await self.outbox.put(frames.feedback(found, command.value))
+                await page.show_feedback(found, command.value)
                 return
             case Send():
                 await commands.send(principal, page.conversation_id, command)
@@ -288,7 +292,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self.closing, self.principal = True, None
         converted = convert(error)
         try:
-            await self.close(CLOSE_TOO_SLOW if isinstance(converted, TooSlow) else close_code(converted))
+            with suppress(Disconnected):
+                await self.close(CLOSE_TOO_SLOW if isinstance(converted, TooSlow) else close_code(converted))
         finally:
             await end_tasks(self.tasks - {asyncio.current_task()})  # type: ignore[arg-type]
 

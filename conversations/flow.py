@@ -3,15 +3,39 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
+from chatsite.error_responses import convert
 from chatsite.errors import AppError, RateLimited
 
 OUTSTANDING_BYTES: Final = 256 * 1024
 STALL_SECONDS: Final = 30.0  # without an acknowledgement while that much is outstanding
 FRAMES_PER_SECOND: Final = 20.0
 FRAMES_BURST: Final = 60.0
+R = TypeVar("R")
+
+
+_carried: "set[asyncio.Task[Any]]" = set()  # strong references: the loop keeps only weak ones
+
+
+async def carry_through(work: Coroutine[Any, Any, R]) -> R:
+    """Awaits it; whoever leaves meanwhile does not cut it short. An error that nobody awaits any more is logged if it
+    is a fault of ours."""
+    task = asyncio.create_task(work)
+    _carried.add(task)
+    task.add_done_callback(_carried.discard)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_look_at)
+        raise
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        convert(error)  # which logs what is not expected
 
 
 class TooSlow(AppError):

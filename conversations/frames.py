@@ -169,6 +169,13 @@ def feedback(message_id: UUID, value: int) -> str:
     return partial(f"feedback-{message}", html, "outerHTML")
 
 
+def around(article: Article) -> str:
+    """Its versions and its feedback, anew."""
+    versions = render_to_string("conversations/versions.html", {"article": article})
+    told = partial(f"versions-{article.public_id}", versions, "outerHTML")
+    return told + feedback(article.id, article.feedback) if article.role == "assistant" and article.text else told
+
+
 def remove(message_id: UUID) -> str:
     return partial(public_id("msg", message_id), "", "delete")
 
@@ -193,6 +200,11 @@ def action(running: UUID | None) -> str:
 def announce(text: str) -> str:
     """For screen readers: once when a reply begins and once when it ends, never token by token."""
     return partial("announcer", escape(text))
+
+
+def model(name: str) -> str:
+    """For the scripts: the model that was chosen elsewhere for this conversation."""
+    return json.dumps({"type": "model_changed", "name": name})
 
 
 def title(text: str) -> str:

@@ -5,9 +5,9 @@ a change made in another tab all take the same way: compare, send what is missin
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from chatsite.accounts.protocol import Principal
@@ -16,7 +16,7 @@ from chatsite.database import run_db
 from chatsite.errors import NotFound
 from chatsite.ids import public_id
 from conversations import frames, selectors
-from conversations.articles import NOT_STARTED, Article, Branch, load_article, load_branch
+from conversations.articles import NOT_STARTED, Around, Article, Branch, load_article, load_branch
 from conversations.follow import (
     Done,
     Failed,
@@ -44,6 +44,8 @@ class Place:
     message_id: UUID | None = None
     request_id: UUID | None = None
     cursor: Cursor | None = None  # of a reply that it shows as running
+    around: Mapping[UUID, Around] = field(default_factory=dict)  # of the turns that it shows
+    model: str | None = None  # of the conversation, as it was last told
 
 
 class Gone(NotFound):
@@ -60,6 +62,8 @@ class LivePage:
         self._emit = emit
         self._spawn = spawn
         self._shown: list[Mark] | None = None  # None until the page has said what it shows
+        self._around: dict[UUID, Around] = {}  # of those that it shows
+        self._model: str | None = None  # the conversation's, as the page knows it
         self._meters: Meters | None = None
         self._following: asyncio.Task[None] | None = None
         self._streaming: UUID | None = None  # the reply that is followed, until the page has its end
@@ -68,9 +72,11 @@ class LivePage:
         """The page has (re)connected. What it shows is kept where it can be, and replaced where not."""
         await self._unfollow()
         branch = await self._load()
+        self._around, self._model = dict(place.around), place.model
         last = branch.articles[-1] if branch.articles else None
         if last is not None and _continues(place, last):
             self._shown = marks(branch.articles)
+            await self._tell_around(branch)
             if place.cursor is not None:
                 self._follow(last, place.cursor)
             return
@@ -105,6 +111,19 @@ class LivePage:
         else:
             await self._unfollow()
             await self._change(branch, kept, settled)
+        await self._tell_around(branch)
+
+    async def _tell_around(self, branch: Branch) -> None:
+        """What changed elsewhere below the turns that stay, and the model. What a page has not told of is as it is."""
+        stale = [each for each in branch.articles if self._around.get(each.id, each.around) != each.around]
+        await self._emit_all([frames.around(article) for article in stale if not article.running])
+        self._note_around(branch.articles)
+        before, self._model = self._model, branch.model
+        if before not in (None, branch.model):
+            await self._emit(frames.model(branch.model))
+
+    def _note_around(self, articles: Iterable[Article]) -> None:
+        self._around |= {article.id: article.around for article in articles}
 
     async def _change(self, branch: Branch, kept: "Kept", settled: str) -> None:
         """Replaces what comes behind the part that may stay."""
@@ -114,12 +133,20 @@ class LivePage:
         gone, new = self._shown[kept.shown :], branch.articles[kept.now :]
         appended = await in_thread(frames.append, self._public_id, new)
         self._shown[kept.shown :] = marks(branch.articles)[kept.now :]
+        self._note_around(new)
         self._streaming = None
         removed = [frames.remove(message_id) for message_id, _ in gone]
-        await self._emit_all([settled, *removed, *appended, self._around(branch), frames.notice("")])
+        await self._emit_all([settled, *removed, *appended, self._action(branch), frames.notice("")])
         self._follow_running(branch)
         if not branch.running:
             await self.refresh_meters()
+
+    async def show_feedback(self, message_id: UUID, value: int) -> None:
+        """That which this page has given itself."""
+        before = self._around.get(message_id)
+        if before is not None:
+            self._around[message_id] = before._replace(feedback=value)
+        await self._emit(frames.feedback(message_id, value))
 
     def shows_end_of(self, message_id: UUID) -> bool:
         """Whether it is the last message that the page shows."""
@@ -166,7 +193,8 @@ class LivePage:
         whole = await in_thread(frames.thread, self._public_id, branch)
         self._streaming = None
         self._shown = marks(branch.articles)
-        await self._emit_all([settled, *whole, self._around(branch)])
+        self._note_around(branch.articles)
+        await self._emit_all([settled, *whole, self._action(branch)])
         self._follow_running(branch)
 
     async def _emit_all(self, parts: Iterable[str]) -> None:
@@ -178,7 +206,7 @@ class LivePage:
         return public_id("conv", self.conversation_id)
 
     @staticmethod
-    def _around(branch: Branch) -> str:
+    def _action(branch: Branch) -> str:
         return frames.action(branch.running.id if branch.running else None)
 
     def _follow_running(self, branch: Branch) -> None:
@@ -211,6 +239,7 @@ class LivePage:
         article = await read_patiently(load_article, self.principal, message_id)
         if not article.running:  # else it was continued at once, from another tab: a notice tells
             parts = await in_thread(frames.finished, self._public_id, article)
+            self._note_around([article])
             await self._emit_all(parts)
             self._streaming = None  # only now: what ends this task before that shows the end anew
 

@@ -148,6 +148,7 @@ def give_feedback(principal: Principal, message_id: UUID, value: int) -> None:
     if message.role != Message.Role.ASSISTANT or message.status in RUNNING:
         raise InvalidInput("Only a finished reply can have feedback.")
     Message.objects.filter(id=message_id).update(feedback=value)
+    transaction.on_commit(partial(notices.announce_sync, principal.user_id, message.conversation_id))
 
 
 # Replies

@@ -1,6 +1,5 @@
 """The chat page: its first rendering, and what htmx asks for over HTTP. What is live goes over the WebSocket."""
 
-import asyncio
 import json
 from functools import partial
 from http import HTTPStatus
@@ -23,13 +22,13 @@ from chatsite.ids import public_id
 from conversations import frames, services
 from conversations.articles import Branch, load_article
 from conversations.commands import earlier_answer, message_in
+from conversations.flow import carry_through
 from conversations.meters import load_meters
 from conversations.pages import MODEL_COOKIE, conversation_id, load, load_choices, load_page
 from conversations.visitors import Visitor, allow, signed_in
 from inference.protocol import Cursor
 
 ROUTE = "POST /"  # of idempotent calls
-_beginnings: set[asyncio.Task[str]] = set()  # strong references: the loop keeps only weak ones
 
 
 @allow("GET", "HEAD", "POST")
@@ -99,11 +98,8 @@ def favicon(request: HttpRequest) -> HttpResponse:
 async def _start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
     principal = visitor.principal
     text = FirstMessage(request.POST.get("content", ""), request.POST.get("model") or None)
-    beginning = asyncio.create_task(_begin_once(principal, text, request.POST.get("id") or None))
-    _beginnings.add(beginning)
-    beginning.add_done_callback(_beginnings.discard)
-    try:
-        public = await asyncio.shield(beginning)  # a visitor who leaves meanwhile leaves no empty conversation
+    try:  # a visitor who leaves meanwhile leaves no empty conversation
+        public = await carry_through(_begin_once(principal, text, request.POST.get("id") or None))
     except AppError as error:
         return await _refused(request, principal, error)
     if "HX-Request" not in request.headers:

@@ -269,7 +269,8 @@ async def tail(request_id: UUID, after: str = START) -> AsyncIterator[LogEvent |
 def _event(entry: str, fields: dict[bytes, bytes]) -> LogEvent:
     if b"t" in fields:
         tokens = int(entry.partition("-")[0])
-        return TokensEvent(entry, tokens, int(fields[b"c"]), fields[b"t"].decode(), fields.get(b"l"))
+        text = fields[b"t"].decode()
+        return TokensEvent(entry, tokens, int(fields[b"c"]), text, fields.get(b"l"), fields[b"i"])
     if b"a" in fields:
         attempt = int(fields[b"a"])
         return StartedEvent(entry) if attempt == 1 else RetryingEvent(entry, attempt)

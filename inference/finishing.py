@@ -26,7 +26,9 @@ log = structlog.get_logger(__name__)
 
 def release_calls(request: Request) -> list[Call]:
     """Everything that Redis must hear about a terminal request."""
-    used = request.billed_prompt + request.output_tokens if request.output_tokens else 0
+    # Nothing is billed for a prompt without an answer. But an engine has read it: that counts against the minute, or
+    # hanging up before the first token would cost a caller nothing, and everybody else an engine.
+    used = request.output_tokens + (request.billed_prompt if request.attempt else 0)
     # A page of its user that shows something else tells that the reply is there.
     told = [notices.announce_call(request.user_id, request.owner_id)] if request.owner_kind == "message" else []
     return [

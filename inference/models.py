@@ -101,6 +101,7 @@ class Request(models.Model):
     cache_salt = models.CharField(max_length=64)
     prompt_tokens = models.PositiveIntegerField()
     bills_prompt = models.BooleanField(default=True)  # of several answers to one prompt, the first does
+    bills_partial = models.BooleanField(default=True)  # whether a part is worth something, should the rest fail
     base_tokens = models.PositiveIntegerField(default=0)  # of the owner's text before this request (continue)
     base_chars = models.PositiveIntegerField(default=0)
     attempt = models.PositiveSmallIntegerField(default=0)

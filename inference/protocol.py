@@ -133,6 +133,7 @@ class TokensEvent:
     from_char: int
     text: str
     logprobs: bytes | None = None  # JSON, one entry for each token
+    ids: bytes = b""  # of the tokens, packed: events.unpack_ids
 
 
 @dataclass(frozen=True)

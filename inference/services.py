@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
-from chatsite.redis import async_client, run_pipeline
+from chatsite.redis import Put, async_client, run_pipeline
 from inference import prompt_store, tokenization
 from inference.catalog import ModelSpec
 from inference.finishing import settle_unclaimed
@@ -41,6 +41,7 @@ class OpenedRequest:
     tenant: UUID
     deadline_ms: int
     prepared: Prepared
+    prompt: Put  # made before the commit: what cannot be written is refused while nothing is promised
 
 
 async def encode(model: Model, turns: Sequence[Turn]) -> list[int]:
@@ -64,11 +65,13 @@ def open_request(
     base_tokens: int = 0,
     base_chars: int = 0,
     bills_prompt: bool = True,
+    bills_partial: bool = True,
     caller_id: UUID | None = None,
 ) -> OpenedRequest:
     """Writes the row, inside the caller's transaction; `submit` the result after its commit.
 
-    `caller_id`: the process that holds the connection, where its end is to cancel the request.
+    `caller_id`: the process that holds the connection, where its end is to cancel the request. `bills_partial`: whether
+    its owner has something of an answer that breaks off.
     """
     lane = LANES[tier]
     now = timezone.now()
@@ -87,15 +90,17 @@ def open_request(
         "cache_salt": prepared.cache_salt,
         "prompt_tokens": len(prepared.token_ids),
         "bills_prompt": bills_prompt,
+        "bills_partial": bills_partial,
         "base_tokens": base_tokens,
         "base_chars": base_chars,
         "created_at": now,
         "deadline": deadline,
     }
+    prompt = prompt_store.put(request_id, prepared)
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_REQUEST, row)
-    tenant = principal.organization_id
-    return OpenedRequest(request_id, prepared.model, lane, tenant, int(deadline.timestamp() * 1000), prepared)
+    tenant, deadline_ms = principal.organization_id, int(deadline.timestamp() * 1000)
+    return OpenedRequest(request_id, prepared.model, lane, tenant, deadline_ms, prepared, prompt)
 
 
 def cache_salt(organization_id: UUID) -> str:
@@ -119,7 +124,7 @@ async def submit(opened: OpenedRequest) -> None:
         deadline_ms=opened.deadline_ms,
     )
     try:
-        [result] = await run_pipeline(async_client(), [call], prompt_store.put(opened.id, opened.prepared))
+        [result] = await run_pipeline(async_client(), [call], opened.prompt)
         if isinstance(result, Exception):
             raise result
     except (RedisError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -90,9 +91,7 @@ def join_text(rows: Iterable[Partial], base_tokens: int, base_chars: int, logged
 
 
 def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> Usage | None:
-    usage = Usage(request.billed_prompt, min(cached, request.billed_prompt), len(produced.token_ids))
-    if not produced.token_ids:  # the user got nothing, so nothing is billed; the ledger has its row all the same
-        usage = Usage(0, 0, 0)
+    usage = _worth(request, ending, len(produced.token_ids), cached)
     moved = move(
         Request.objects.filter(id=request.id, **guard),
         request.status,
@@ -104,6 +103,7 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
         output_tokens=usage.output,
         first_token_at=request.first_token_at,
         finished_at=timezone.now(),
+        **_forgotten(request.sampling),
     )
     if not moved:
         return None
@@ -133,6 +133,23 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
         )
     )
     return usage
+
+
+def _forgotten(sampling: dict[str, Any]) -> dict[str, Any]:
+    """What changes in the row so that only the numbers of `sampling` stay: the rest is what the caller wrote."""
+    extra = sampling.get("extra", {})
+    numbers = {name: value for name, value in extra.items() if isinstance(value, (int, float))}
+    if numbers == extra and not sampling.get("stop"):
+        return {}
+    return {"sampling": {**sampling, "stop": [], "extra": numbers}}
+
+
+def _worth(request: Request, ending: Ending, output: int, cached: int) -> Usage:
+    """What is billed. The ledger has its row also where the owner got nothing, and nothing is."""
+    lost = ending.status == RequestStatus.FAILED and not request.bills_partial
+    if lost or not output:
+        return Usage(0, 0, 0)
+    return Usage(request.billed_prompt, min(cached, request.billed_prompt), output)
 
 
 def _noted(request: Request, ending: Ending, usage: Usage | None) -> bool:

@@ -16,15 +16,20 @@ class StopMatcher:
         self.held = ""
         self.matched = False
 
-    def feed(self, text: str) -> str:
-        """The characters that can be shown now. After a match: nothing more."""
+    def feed(self, text: str, *, deaf: bool = False) -> str:
+        """The characters that can be shown now. After a match: nothing more.
+
+        `deaf`: a stop string that ends within `text` is as any other text.
+        """
         if self.matched:
             return ""
-        text = self.held + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
-            self.matched, self.held = True, ""
-            return text[: min(places)]
+        before, text = len(self.held), self.held + text
+        if not deaf:  # one that had ended in what was held back was passed over
+            found = ((text.find(stop, max(0, before - len(stop) + 1))) for stop in self._stops)
+            places = [place for place in found if place >= 0]
+            if places:
+                self.matched, self.held = True, ""
+                return text[: min(places)]
         keep = self._beginning(text)
         self.held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
-from inference import presence
+from inference import presence, readers, renewal
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
 from inference.redis import keys
@@ -37,6 +37,7 @@ async def sweep(loading: Collection[str] | None = None) -> None:
         await _reap(model, loading=still)
     if await async_client().set(keys.SWEEP_LOCK, 1, nx=True, px=900):
         await _compare()
+        await renewal.renew_waiting()  # after what Redis lost was entered again, with its tokens
 
 
 async def _reap(model: str, *, loading: bool) -> None:
@@ -88,10 +89,16 @@ async def _compare() -> None:
 
 
 async def _cancel_uncalled() -> None:
-    """Nobody waits for a call whose process is gone: a stop is noted here, and announced with the others."""
+    """Nobody waits for a call whose process is gone: a stop is noted here, and announced with the others.
+
+    One that is read by another process, too, is that one's from now on.
+    """
     gone = await presence.gone(await run_db(_callers))
-    if gone:
-        log.warning("callers are gone", requests=await run_db(_note_cancelled, gone))
+    if not gone:
+        return
+    for request_id, other in (await readers.adopters(await run_db(_called_by, gone))).items():
+        await run_db(_hand_over, request_id, gone, other)
+    log.warning("callers are gone", requests=await run_db(_note_cancelled, gone))
 
 
 async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
@@ -115,7 +122,7 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         emitted=request.base_tokens if request.attempt else 0,
     )
     await call.script(scheduler.client, call.prefix, *call.args)
-    reserved = request.prompt_tokens + request.sampling["max_tokens"]
+    reserved = request.billed_prompt + request.sampling["max_tokens"]
     wait = settings.QUEUE_TIMEOUT_SECONDS[request.lane]
     await restore_reservation(request.organization_id, request.id, reserved, wait)
     await scheduler.client.delete(keys.missing(request.id))
@@ -143,6 +150,14 @@ def _callers() -> list[UUID]:
     """Processes that callers of open requests are connected to."""
     callers = _open_calls().values_list("caller_id", flat=True).distinct()
     return [caller for caller in callers if caller is not None]
+
+
+def _called_by(callers: Collection[UUID]) -> list[UUID]:
+    return list(_open_calls().filter(caller_id__in=callers).values_list("id", flat=True))
+
+
+def _hand_over(request_id: UUID, before: Collection[UUID], after: UUID) -> None:
+    _open_calls().filter(id=request_id, caller_id__in=before).update(caller_id=after)
 
 
 def _note_cancelled(callers: Collection[UUID]) -> int:

@@ -8,7 +8,7 @@ class KeyExpired(NotAuthenticated):
 
 
 class KeyExists(Conflict):
-    """This form was sent before, and its key was made then. The text of a key is shown once."""
+    """This form was sent before, and its key was made then. Its text was shown once; without it, rotate this key."""
 
 
 class TooManyKeys(Conflict):

@@ -6,14 +6,14 @@ anew. A call whose process died is taken over after `TAKEOVER_SECONDS`.
 
 A handler that starts something long calls `record` inside the transaction that starts it, so that no crash in between
 can lead to a second effect; its answer then names what was started, as `{"message": "msg_..."}`, and a repeat
-re-attaches to it.
+re-attaches to it. When what was started came to nothing, `reopen` makes the repeat a first call again.
 """
 
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -44,6 +44,7 @@ class Replay:
 
     status: int
     answer: Any
+    since: datetime = field(default_factory=timezone.now, compare=False)  # when its record was made
 
 
 async def begin(principal: Principal, route: str, key: str, body: bytes) -> Replay | None:
@@ -52,6 +53,14 @@ async def begin(principal: Principal, route: str, key: str, body: bytes) -> Repl
     Raises IdempotencyInFlight, IdempotencyMismatch, InvalidInput (a key that is empty, too long or not printable).
     """
     return await run_db(begin_sync, principal, route, key, body)
+
+
+async def reopen(principal: Principal, route: str, key: str, replay: Replay) -> bool:
+    """What the first call started came to nothing, so it is called anew: go on as after `begin` gave None.
+
+    False when somebody else was first: begin again.
+    """
+    return await run_db(_reopen, principal, route, key, replay)
 
 
 async def finish(principal: Principal, route: str, key: str, status: int, answer: Any) -> None:
@@ -118,13 +127,18 @@ def _join(found: IdempotentCall, digest: str) -> Replay | None:
     if found.body_digest != digest:
         raise IdempotencyMismatch(param=HEADER)
     if found.status is not None:
-        return Replay(found.status, found.answer)
+        return Replay(found.status, found.answer, found.created_at)
     now = timezone.now()
     if now - found.created_at > timedelta(seconds=TAKEOVER_SECONDS):
         dead = IdempotentCall.objects.filter(pk=found.pk, status=None, created_at=found.created_at)
         if dead.update(created_at=now):
             return None
     raise IdempotencyInFlight(retry_after=1)
+
+
+def _reopen(principal: Principal, route: str, key: str, replay: Replay) -> bool:
+    same = _records(principal, route, key).filter(created_at=replay.since, status=replay.status)
+    return bool(same.update(status=None, answer=None, created_at=timezone.now()))
 
 
 def _records(principal: Principal, route: str, key: str) -> Any:

@@ -21,7 +21,7 @@ from chatsite.accounts.key_forms import ChangeKeyForm, NewKeyForm, RotateKeyForm
 from chatsite.accounts.models import ApiKey, User
 from chatsite.accounts.pages import back_to, signed_in
 from chatsite.accounts.protocol import Via
-from chatsite.errors import NotFound
+from chatsite.errors import AppError, NotFound
 from chatsite.ids import new_id, parse_id
 
 FORM_SECONDS: Final = 24 * 3600  # a form that makes a key may lie open so long
@@ -37,15 +37,14 @@ def new_key(request: HttpRequest, user: User) -> HttpResponse:
     if request.method != "POST":
         return _form_page(request, user, "accounts/key_new.html", form)
     key_id = _read_form_id(user, request.POST.get("form", ""))
-    if key_id is None:
-        messages.error(request, TOO_OLD)
-        return redirect("account_key_new")
-    if not form.is_valid():
-        return _form_page(request, user, "accounts/key_new.html", form)
+    if key_id is None or not form.is_valid():
+        return _form_again(request, user, "accounts/key_new.html", form, too_old=key_id is None)
     organization, by = services.personal_organization(user), audit.actor_of(request, Via.PAGE)
     try:
         key, text = keys.issue_api_key(user, organization, form.terms(), key_id, by)
-    except (KeyExists, TooManyKeys) as error:
+    except KeyExists as error:
+        return _made_before(request, user, key_id, error)
+    except TooManyKeys as error:
         messages.error(request, error.message)
         return back_to("keys")
     return render(request, "accounts/key_created.html", {"key": key, "text": text})
@@ -75,19 +74,23 @@ def one_key(request: HttpRequest, user: User, key: str) -> HttpResponse:
 def rotate_key(request: HttpRequest, user: User, key: str) -> HttpResponse:
     """GET asks, POST does and shows the new key."""
     old = _own(user, key)
+    new = _read_form_id(user, request.POST.get("form", ""))
+    if new is not None and selectors.own_key(user, new):
+        return _made_before(request, user, new, KeyExists())
     if old.is_replaced or not old.is_working:
-        messages.error(request, (KeyReplaced() if old.is_replaced else KeyEnded()).message)
-        return redirect("account_key", key=old.public_id)
+        return _not_rotated(request, old, KeyReplaced() if old.is_replaced else KeyEnded())
     form = RotateKeyForm(request.POST if request.method == "POST" else None, key=old)
     if request.method != "POST":
         return _form_page(request, user, "accounts/key_rotate.html", form, key=old)
-    new = _read_form_id(user, request.POST.get("form", ""))
-    if new is None:
-        messages.error(request, TOO_OLD)
-        return redirect("account_key_rotate", key=old.public_id)
-    if not form.is_valid():
-        return _form_page(request, user, "accounts/key_rotate.html", form, key=old)
-    made, text = keys.rotate_api_key(user, old.pk, new, form.pause(), form.end(), audit.actor_of(request, Via.PAGE))
+    if new is None or not form.is_valid():
+        return _form_again(request, user, "accounts/key_rotate.html", form, too_old=new is None, key=old)
+    by = audit.actor_of(request, Via.PAGE)
+    try:
+        made, text = keys.rotate_api_key(user, old.pk, new, form.pause(), form.end(), by)
+    except KeyExists as error:
+        return _made_before(request, user, new, error)
+    except (KeyReplaced, KeyEnded, TooManyKeys) as error:
+        return _not_rotated(request, old, error)
     old.refresh_from_db()
     return render(request, "accounts/key_created.html", {"key": made, "text": text, "old": old})
 
@@ -113,10 +116,33 @@ def _own(user: User, key: str) -> ApiKey:
     return found
 
 
-def _form_page(request: HttpRequest, user: User, template: str, form: Any, **more: Any) -> HttpResponse:
+def _made_before(request: HttpRequest, user: User, key_id: UUID, error: KeyExists) -> HttpResponse:
+    """To the key that the form made when it was sent first; it can be rotated there."""
+    messages.error(request, error.message)
+    made = selectors.own_key(user, key_id)
+    return redirect("account_key", key=made.public_id) if made else back_to("keys")
+
+
+def _not_rotated(request: HttpRequest, old: ApiKey, error: AppError) -> HttpResponse:
+    messages.error(request, error.message)
+    return redirect("account_key", key=old.public_id)
+
+
+def _form_again(
+    request: HttpRequest, user: User, template: str, form: Any, *, too_old: bool, **more: Any
+) -> HttpResponse:
+    """With what was filled in, and what is wrong with it."""
+    if too_old:
+        messages.error(request, TOO_OLD)
+    return _form_page(request, user, template, form, status=HTTPStatus.BAD_REQUEST, **more)
+
+
+def _form_page(
+    request: HttpRequest, user: User, template: str, form: Any, status: int = HTTPStatus.OK, **more: Any
+) -> HttpResponse:
     context = {"form": form, "form_id": _form_id(user), **more}
     wrong = form is not None and form.is_bound and not form.is_valid()
-    return render(request, template, context, status=HTTPStatus.BAD_REQUEST if wrong else HTTPStatus.OK)
+    return render(request, template, context, status=HTTPStatus.BAD_REQUEST if wrong else status)
 
 
 def _form_id(user: User) -> str:

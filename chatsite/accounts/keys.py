@@ -144,11 +144,15 @@ def rotate_api_key(
     """A key in place of another, on the same terms but for its end. The old one works for `overlap` longer.
 
     Both count against the same limits. Returns the new one and its text. `new_id` as in `issue_api_key`. Raises
-    NotFound, KeyExists, KeyEnded, KeyReplaced.
+    NotFound, KeyExists, KeyEnded, KeyReplaced, TooManyKeys.
     """
+    User.objects.select_for_update().get(pk=user.pk)  # as in `issue_api_key`
     if ApiKey.objects.filter(pk=new_id).exists():
         raise KeyExists
     old = _own_working(user, key_id)
+    most = 2 * MAX_ACTIVE_KEYS  # those that were replaced go on beside the new ones
+    if overlap and user.api_keys.filter(selectors.working()).count() >= most:
+        raise TooManyKeys(f"{most} of your keys work, which is the most. Let this one end at once, or revoke others.")
     terms = Terms.of(old)
     key = ApiKey(user=user, organization_id=old.organization_id, chain_id=old.chain_id)
     text = _make(key, Terms(**{**vars(terms), "expires_at": expires_at}), new_id)

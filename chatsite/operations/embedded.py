@@ -35,6 +35,12 @@ POSTGRES_SOCKET = ".s.PGSQL.5432"
 NO_RETRY = Retry(NoBackoff(), 0)  # whoever asks whether it answers asks again
 # A test's server: nothing survives it, so nothing need reach the disk.
 VOLATILE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+# Of a statement that fails only the error is logged: its values, and the rows that an error quotes, are people's texts.
+NO_TEXT_IN_LOGS = {
+    "log_min_error_statement": "panic",
+    "log_parameter_max_length_on_error": "0",
+    "log_error_verbosity": "terse",
+}
 
 
 class EmbeddedServerError(RuntimeError):
@@ -85,6 +91,7 @@ def postgres(state: Path, *, volatile: bool = False, template: Path | None = Non
         "timezone": "UTC",
         "log_timezone": "UTC",
         "log_checkpoints": "off",
+        **NO_TEXT_IN_LOGS,
         **(VOLATILE if volatile else {}),
     }
     argv = [str(binaries / "postgres"), "-D", str(data)]

@@ -1,6 +1,7 @@
 """How a call is accepted: encode, reserve, write a request for each choice, queue. Refused, it leaves nothing."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from chatsite.database import run_db
 from chatsite.ids import new_id
 from inference import keeping, selectors, services, tokenization
 from inference.completions.calls import Call, Prompt
+from inference.completions.errors import InvalidValue
 from inference.errors import ContextTooLong
 from inference.models import Model, Request
 from inference.protocol import Prepared, Turn
@@ -28,11 +30,24 @@ Remember = Callable[[Sequence[UUID], int], None]
 
 
 @dataclass(frozen=True)
+class Naming:
+    """What an answer is called, and when it was begun (Unix seconds)."""
+
+    id: str
+    created: int
+
+    @classmethod
+    def new(cls, chat: bool) -> "Naming":
+        return cls(f"{'chatcmpl' if chat else 'cmpl'}-{new_id().hex}", int(time.time()))
+
+
+@dataclass(frozen=True)
 class Accepted:
     """A call that is promised. `requests`: one for each choice, in order; `prompt_tokens`: of all prompts together."""
 
     requests: tuple[UUID, ...]
     prompt_tokens: int
+    naming: Naming
     remaining: Remaining | None = None
 
 
@@ -40,14 +55,19 @@ _accepting: set[asyncio.Task[Any]] = set()  # strong references: the loop keeps 
 
 
 async def accept(
-    principal: Principal, call: Call, remember: Remember | None = None, *, caller_id: UUID | None = None
+    principal: Principal,
+    call: Call,
+    remember: Remember | None = None,
+    *,
+    caller_id: UUID | None = None,
+    naming: Naming | None = None,
 ) -> Accepted:
     """Raises UnknownModel, ModelNotAllowed, ContextTooLong, PromptError kinds, RateLimited kinds, Unavailable kinds.
 
     A caller that goes away meanwhile does not cut it short: what was reserved is either spent or given back.
     `caller_id`: see `services.open_request`.
     """
-    return await _to_the_end(_accept(principal, call, remember, caller_id))
+    return await _to_the_end(_accept(principal, call, remember, caller_id, naming or Naming.new(call.chat)))
 
 
 async def take_over(requests: Sequence[UUID], caller_id: UUID | None) -> None:
@@ -66,14 +86,14 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.shield(task)
 
 
-async def _accept(principal: Principal, call: Call, remember: Remember | None, caller_id: UUID | None) -> Accepted:
+async def _accept(
+    principal: Principal, call: Call, remember: Remember | None, caller_id: UUID | None, naming: Naming
+) -> Accepted:
     plan = await aplan_of(principal.organization_id)
     model = await selectors.arequire_model(call.model, plan.tier)
     encoded = [(prompt, await _encoded(model, prompt)) for prompt in call.prompts]
     choices = [
-        _choice(model, principal, call, prompt, ids, first=number == 0)
-        for prompt, ids in encoded
-        for number in range(call.n)
+        _choice(model, principal, call, prompt, ids, number) for prompt, ids in encoded for number in range(call.n)
     ]
     remaining = await _reserve(principal, plan, choices)
     try:
@@ -83,7 +103,7 @@ async def _accept(principal: Principal, call: Call, remember: Remember | None, c
         await _give_back(principal, choices)
         raise
     await services.submit_all(opened)
-    return Accepted(tuple(choice.request_id for choice in choices), _prompt_tokens(choices), remaining)
+    return Accepted(tuple(choice.request_id for choice in choices), _prompt_tokens(choices), naming, remaining)
 
 
 @dataclass(frozen=True)
@@ -92,13 +112,15 @@ class _Choice:
     prompt: Prompt
     prepared: Prepared
     bills_prompt: bool  # once for each prompt, however many answers it gets
+    bills_partial: bool  # a stream's caller has read what there was; an answer in one piece that fails is none
 
     @property
     def reserved(self) -> int:
         return self.prepared.sampling.max_tokens + (len(self.prepared.token_ids) if self.bills_prompt else 0)
 
 
-def _choice(model: Model, principal: Principal, call: Call, prompt: Prompt, ids: list[int], *, first: bool) -> _Choice:
+def _choice(model: Model, principal: Principal, call: Call, prompt: Prompt, ids: list[int], number: int) -> _Choice:
+    """The `number`-th answer to one prompt."""
     room = model.context_length - len(ids)
     limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room)
     if room < 1 or limit > room:
@@ -107,9 +129,16 @@ def _choice(model: Model, principal: Principal, call: Call, prompt: Prompt, ids:
             f" and {max(limit, 1)} were asked for in the answer. Shorten one or the other.",
             param=call.param,
         )
-    sampling = replace(call.options, max_tokens=limit)
+    if call.options.min_tokens > limit:
+        raise InvalidValue(f"'min_tokens' is only allowed up to the {limit} tokens of the answer.", param="min_tokens")
+    sampling = replace(call.options, max_tokens=limit, seed=_seed(call.options.seed, number))
     prepared = Prepared(model.name, ids, sampling, services.cache_salt(principal.organization_id))
-    return _Choice(new_id(), prompt, prepared, first)
+    return _Choice(new_id(), prompt, prepared, bills_prompt=number == 0, bills_partial=call.stream)
+
+
+def _seed(seed: int | None, number: int) -> int | None:
+    """Of each answer its own, so that they differ; within 64 bits, as the engine takes it."""
+    return None if seed is None else (seed + number + 2**63) % 2**64 - 2**63
 
 
 def _prompt_tokens(choices: Sequence[_Choice]) -> int:
@@ -168,5 +197,6 @@ def _open(writing: _Writing, choice: _Choice) -> OpenedRequest:
         owner_kind=kind,
         owner_id=owner_id,
         bills_prompt=choice.bills_prompt,
+        bills_partial=choice.bills_partial,
         caller_id=writing.caller_id,
     )

@@ -11,15 +11,20 @@ import msgspec
 from msgspec import Meta, Struct
 
 MAX_STOPS = 4
+MAX_STOP = 1000  # characters
+MAX_BIASES = 1024
+MAX_FORMAT = 64 * 1024  # bytes of JSON
+MAX_FORMAT_DEPTH = 64
 MAX_TOOLS = 1024
 MAX_MESSAGES = 4096
 MAX_PROMPTS = 128  # prompts of one call, times n
 TOP_LOGPROBS = 20
-WITHOUT_NUL = {"pattern": r"^[^\u0000]*$"}  # for the document; `calls` looks for it
+WITHOUT_NUL = {"pattern": r"^[^\u0000]*$"}  # for the document; `decoding` looks for it, wherever it is
 
-Name = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(min_length=1, extra_json_schema=WITHOUT_NUL)]
 Text = Annotated[str, Meta(extra_json_schema=WITHOUT_NUL)]
 Prompt = Annotated[str, Meta(min_length=1, extra_json_schema=WITHOUT_NUL)]
+Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP, extra_json_schema=WITHOUT_NUL)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
@@ -39,7 +44,7 @@ class JsonSchema(Struct, omit_defaults=True):
     ]
     schema: dict[str, Any] | None = None
     strict: bool | None = None
-    description: str | None = None
+    description: Text | None = None
 
 
 class ResponseFormat(Struct, forbid_unknown_fields=True, tag_field="type"):
@@ -72,16 +77,26 @@ class CommonBody(Struct, forbid_unknown_fields=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-    stop: Name | Annotated[list[Name], Meta(max_length=MAX_STOPS)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=MAX_STOPS)] | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
     ignore_eos: bool | None = None
     logit_bias: (
-        Annotated[dict[str, Bias], Meta(extra_json_schema={"propertyNames": {"pattern": "^[0-9]{1,9}$"}})] | None
+        Annotated[
+            dict[str, Bias],
+            Meta(max_length=MAX_BIASES, extra_json_schema={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
+        ]
+        | None
     ) = None
-    response_format: TextFormat | JsonFormat | SchemaFormat | None = None
-    user: str | None = None
+    response_format: (
+        Annotated[
+            TextFormat | JsonFormat | SchemaFormat,
+            Meta(description=f"At most {MAX_FORMAT:,} bytes of JSON, {MAX_FORMAT_DEPTH} levels deep."),
+        ]
+        | None
+    ) = None
+    user: Text | None = None
 
     @property
     def include_usage(self) -> bool:
@@ -121,7 +136,7 @@ class Message(Struct, forbid_unknown_fields=True, tag_field="role", kw_only=True
     """A turn: one of the four kinds below."""
 
     content: Content
-    name: str | None = None
+    name: Text | None = None
 
 
 class SystemMessage(Message, tag="system"):
@@ -140,13 +155,13 @@ class AssistantMessage(Message, tag="assistant", kw_only=True):
     """Clients send an answer's message back as they got it, so its empty fields are taken, too."""
 
     content: Content | None = None  # type: ignore[assignment] # wider than the others'
-    refusal: str | None = None
+    refusal: Text | None = None
     annotations: list[Any] | None = None
     audio: None = None
     function_call: None = None
     tool_calls: NoList = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
 
 
 class ChatBody(CommonBody, kw_only=True):
@@ -158,11 +173,11 @@ class ChatBody(CommonBody, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     # Accepted, without effect here
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, Text], Meta(extra_json_schema={"propertyNames": WITHOUT_NUL})] | None = None
     store: bool | None = None
     service_tier: Literal["auto", "default"] | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    safety_identifier: Text | None = None
+    prompt_cache_key: Text | None = None
     parallel_tool_calls: bool | None = None
     tool_choice: Literal["none", "auto"] | None = None
     function_call: Literal["none", "auto"] | None = None

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from inference.completions.bodies import (
+    MAX_FORMAT,
+    MAX_FORMAT_DEPTH,
     MAX_PROMPTS,
     AssistantMessage,
     ChatBody,
@@ -49,7 +53,7 @@ def read_chat(data: bytes) -> Call:
     body = decode(ChatBody, data)
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidValue("'top_logprobs' is only allowed when 'logprobs' is true.", param="top_logprobs")
-    turns = [_turn(index, message) for index, message in enumerate(body.messages)]
+    turns = [_turn(message) for message in body.messages]
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     return _call(body, chat=True, prompts=[turns], max_tokens=limit, logprobs=logprobs)
@@ -85,6 +89,8 @@ def _call(
     for token_id in body.logit_bias or ():
         if not (token_id.isascii() and token_id.isdigit() and len(token_id) < 10):
             raise InvalidValue("The keys of 'logit_bias' must be token ids.", param="logit_bias")
+    extra = body.extra()
+    _check_format(extra.get("response_format"))
     options = Sampling(
         max_tokens=0,
         temperature=body.temperature,
@@ -93,7 +99,7 @@ def _call(
         min_tokens=body.min_tokens or 0,
         stop=body.stops,
         logprobs=logprobs,
-        extra=body.extra(),
+        extra=extra,
     )
     return Call(
         model=body.model,
@@ -109,19 +115,17 @@ def _call(
     )
 
 
-def _turn(index: int, message: Message) -> Turn:
+def _turn(message: Message) -> Turn:
     role = Role.SYSTEM
     if isinstance(message, UserMessage):
         role = Role.USER
     elif isinstance(message, AssistantMessage):
         role = Role.ASSISTANT
-    return Turn(role, _text(f"messages[{index}].content", message.content))
+    return Turn(role, _text(message.content))
 
 
-def _text(place: str, content: Content | None) -> str:
-    text = "\n".join(part.text for part in content) if isinstance(content, list) else content or ""
-    _check_text(text, place)
-    return text
+def _text(content: Content | None) -> str:
+    return "\n".join(part.text for part in content) if isinstance(content, list) else content or ""
 
 
 def _prompts(prompt: str | list[Any]) -> list[Any]:
@@ -131,12 +135,26 @@ def _prompts(prompt: str | list[Any]) -> list[Any]:
         raise InvalidType("'prompt' is only allowed to be texts or token ids, not both.", param="prompt")
     else:
         prompts = [prompt] if isinstance(prompt[0], int) else prompt
-    for one in prompts:
-        if isinstance(one, str):
-            _check_text(one, "prompt")
     return prompts
 
 
-def _check_text(text: str, param: str) -> None:
-    if "\0" in text:
-        raise InvalidValue("The text contains a NUL character.", param=param)
+def _check_format(form: dict[str, Any] | None) -> None:
+    if form is None:
+        return
+    size = len(msgspec.json.encode(form))
+    if size > MAX_FORMAT:
+        raise InvalidValue(
+            f"'response_format' may have {MAX_FORMAT:,} bytes of JSON; this one has {size:,}.", param="response_format"
+        )
+    if _depth(form) > MAX_FORMAT_DEPTH:
+        raise InvalidValue(f"'response_format' may be {MAX_FORMAT_DEPTH} levels deep.", param="response_format")
+
+
+def _depth(form: dict[str, Any]) -> int:
+    """How many objects and lists lie in each other, at most."""
+    depth, level = 0, cast("list[dict[str, Any] | list[Any]]", [form])
+    while level:
+        depth += 1
+        inner = [each for value in level for each in (value.values() if isinstance(value, dict) else value)]
+        level = [each for each in inner if isinstance(each, (dict, list))]
+    return depth

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from chatsite.errors import InvalidInput
+from chatsite.json_values import Fault, find_fault, find_half_pair
 from inference.completions.errors import (
     InvalidType,
     InvalidValue,
@@ -37,13 +38,21 @@ def decode(kind: type[T], data: bytes) -> T:
     """Raises InvalidInput kinds. Of a key that comes twice the last one counts, as with the reference."""
     try:
         decoded: T = _decoder(kind).decode(data)  # type: ignore[arg-type] # of the cache
-        return decoded
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if (fault := find_half_pair(data)) is not None:
+            raise _faulty(fault) from error
         raise InvalidInput(f"The body is not valid JSON: {error}.") from error
     except RecursionError as error:
         raise InvalidInput("The body is nested too deeply.") from error
+    if (fault := find_fault(data, decoded)) is not None:
+        raise _faulty(fault)
+    return decoded
+
+
+def _faulty(fault: Fault) -> InvalidInput:
+    return InvalidValue(f"Invalid value for '{fault.path}': {fault.reason}.", param=fault.path or None)
 
 
 @cache

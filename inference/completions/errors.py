@@ -1,4 +1,7 @@
-"""What is wrong with a body, in the words and codes of the OpenAI API.
+"""What is wrong with a body, in the words and codes of the OpenAI API; and what became of a call.
+
+Unavailable (chatsite.errors)
+└── CallCancelled       503 call_cancelled
 
 InvalidInput (chatsite.errors)
 ├── UnknownParameter    400 unknown_parameter
@@ -9,7 +12,7 @@ InvalidInput (chatsite.errors)
 └── UnsupportedValue    400 unsupported_value
 """
 
-from chatsite.errors import AppError, Conflict, InvalidInput
+from chatsite.errors import AppError, Conflict, InvalidInput, Unavailable
 
 
 class UnknownParameter(InvalidInput):
@@ -53,6 +56,12 @@ class IdempotencyExpired(Conflict):
 
     code = "idempotency_expired"
     should_retry = False
+
+
+class CallCancelled(Unavailable):
+    """This call was cancelled before its answer was complete. Send it again."""
+
+    code = "call_cancelled"
 
 
 class CallerGone(AppError):

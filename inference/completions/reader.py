@@ -10,10 +10,12 @@ from uuid import UUID
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.errors import AppError, InvalidInput, RateLimited, Unavailable
-from inference import events
+from inference import events, tokenization
+from inference.completions.alignment import Alignment, PlacedToken
+from inference.completions.errors import CallCancelled
 from inference.errors import EngineUnavailable, HighDemand
 from inference.finishing import result_of
-from inference.models import Request, RequestStatus
+from inference.models import Model, Request, RequestStatus
 from inference.protocol import EndEvent, LogEvent, Result, TokensEvent
 
 SILENT_SECONDS = 5  # without a word from the log for so long, the row is read
@@ -22,11 +24,11 @@ LOST = "The text of this answer was lost. Send the call again."
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that was added to a choice. `logprobs`: JSON, an entry for each token."""
+    """Text that was added to a choice. `logprobs`: of the tokens whose text has begun by its end, where asked for."""
 
     choice: int
     text: str
-    logprobs: bytes | None
+    logprobs: Sequence[PlacedToken] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,18 @@ class Ended:
     result: Result
 
 
-async def follow(requests: Sequence[UUID]) -> AsyncGenerator[Piece | Ended, None]:
-    """Pieces of all choices as they come, and one Ended for each. Raises Unavailable when a text was lost."""
+async def follow(requests: Sequence[UUID], model: Model | None = None) -> AsyncGenerator[Piece | Ended, None]:
+    """Pieces of all choices as they come, and one Ended for each. Raises Unavailable when a text was lost.
+
+    `model`: whose they are, where log probabilities were asked for.
+    """
     if len(requests) == 1:
-        async with aclosing(_follow(0, requests[0])) as pieces:
+        async with aclosing(_follow(0, requests[0], model)) as pieces:
             async for piece in pieces:
                 yield piece
         return
     queue: asyncio.Queue[Piece | Ended | BaseException] = asyncio.Queue()
-    tasks = [asyncio.create_task(_relay(index, request, queue)) for index, request in enumerate(requests)]
+    tasks = [asyncio.create_task(_relay(index, request, model, queue)) for index, request in enumerate(requests)]
     try:
         open_choices = len(tasks)
         while open_choices:
@@ -56,17 +61,21 @@ async def follow(requests: Sequence[UUID]) -> AsyncGenerator[Piece | Ended, None
         await end_tasks(tasks)
 
 
-async def _relay(index: int, request: UUID, queue: "asyncio.Queue[Piece | Ended | BaseException]") -> None:
+async def _relay(
+    index: int, request: UUID, model: Model | None, queue: "asyncio.Queue[Piece | Ended | BaseException]"
+) -> None:
     try:
-        async with aclosing(_follow(index, request)) as pieces:
+        async with aclosing(_follow(index, request, model)) as pieces:
             async for piece in pieces:
                 queue.put_nowait(piece)
     except Exception as error:  # raised by the reader of the queue
         queue.put_nowait(error)
 
 
-async def _follow(index: int, request_id: UUID) -> AsyncGenerator[Piece | Ended, None]:
+async def _follow(index: int, request_id: UUID, model: Model | None) -> AsyncGenerator[Piece | Ended, None]:
     position = tokens = silent = 0
+    alignment = Alignment(await tokenization.decoder(model, [])) if model is not None else None
+    result: Result | None = None
     log = cast(AsyncGenerator[LogEvent | None, None], events.tail(request_id))
     async with aclosing(log) as entries:
         async for entry in entries:
@@ -75,20 +84,26 @@ async def _follow(index: int, request_id: UUID) -> AsyncGenerator[Piece | Ended,
                 if entry.from_char > position:  # the log lost its beginning, and is being written anew from memory
                     raise Unavailable(LOST)
                 text = entry.text[position - entry.from_char :]
-                if text or (entry.logprobs and entry.tokens > tokens):
-                    yield Piece(index, text, entry.logprobs)
-                    position += len(text)
-                tokens = max(tokens, entry.tokens)
+                position, tokens = position + len(text), max(tokens, entry.tokens)
+                shown = None
+                if alignment is not None:
+                    alignment.add(entry)
+                    shown = alignment.shown(position)
+                if text or shown:
+                    yield Piece(index, text, shown)
             elif isinstance(entry, EndEvent):
-                yield Ended(index, _whole(entry.result or await _read_result(request_id), tokens))
-                return
+                result = entry.result or await _read_result(request_id)
+                break
             elif entry is None:
                 silent += 1
                 if silent >= SILENT_SECONDS:
                     silent = 0
                     if (result := await _read_result(request_id)) is not None:
-                        yield Ended(index, _whole(result, tokens))
-                        return
+                        break
+    ended = Ended(index, _whole(result, tokens))
+    if alignment is not None and (rest := alignment.rest(position)):
+        yield Piece(index, "", rest)
+    yield ended
 
 
 def _whole(result: Result | None, tokens: int) -> Result:
@@ -109,8 +124,10 @@ async def _read_result(request_id: UUID) -> Result | None:
 def failure(result: Result) -> AppError | None:
     """Why there is no answer, as an error; None when there is one."""
     match result.status:
-        case RequestStatus.SUCCEEDED | RequestStatus.CANCELLED:
+        case RequestStatus.SUCCEEDED:
             return None
+        case RequestStatus.CANCELLED:  # by somebody else: its own caller is gone then
+            return CallCancelled(retry_after=1)
         case RequestStatus.EXPIRED:
             return Unavailable("The wait in the queue was too long. Try again.", retry_after=5)
         case RequestStatus.SHED:

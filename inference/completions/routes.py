@@ -1,40 +1,42 @@
 """`/v1/chat/completions`, `/v1/completions` and `/v1/models`, as every client of the OpenAI API speaks them.
 
-A closed connection cancels its call, which frees the engine; settings.COMPLETIONS_OUTLIVE_CALLERS changes that.
+A closed connection cancels its call, which frees the engine; settings.COMPLETIONS_OUTLIVE_CALLERS changes that. With an
+`Idempotency-Key` several may follow one call (`keyed`), and the last that closes cancels it.
 """
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+import structlog
 from django.conf import settings
+from redis.exceptions import RedisError
 
-from chatsite.accounts import idempotency
-from chatsite.accounts.protocol import Principal
-from chatsite.ids import new_id
 from chatsite.raw import Answer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
 from chatsite.scopes import Scope
-from inference import selectors, services, tokenization
-from inference.completions.acceptance import Accepted, Remember, accept, take_over
+from inference import readers, selectors, services, tokenization
+from inference.completions.acceptance import Accepted, accept, take_over
 from inference.completions.calls import Call, read_chat, read_completion
-from inference.completions.errors import CallerGone, IdempotencyExpired
+from inference.completions.errors import CallerGone
+from inference.completions.keyed import accept_once
 from inference.completions.reader import Ended, Piece, failure, follow
 from inference.completions.wire import DONE, Chunks, Whole
 from inference.errors import UnknownModel
-from inference.events import has_log
+from inference.models import Model
 from inference.presence import Hold, Presence
 from inference.protocol import Result
 from quotas import selectors as quota_selectors
 from quotas.headers import limit_headers, limited
 
+log = structlog.get_logger(__name__)
 # A call that fails at once gets a status of its own: the headers of a stream wait so long for a first word.
 FIRST_WORD_SECONDS = 1.0
 presence = Presence()
-_cancelling: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
+_ending: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
 
 
 # Handlers. Their docstrings are the operations' descriptions in the OpenAPI document.
@@ -91,48 +93,21 @@ def _model(model: selectors.ModelInfo) -> dict[str, Any]:
 
 async def _complete(request: RawRequest, call: Call) -> Answer:
     hold = presence.hold()  # before there is a request that is cancelled without it
-    return await _answer(request, call, await _accepted(request, call), hold)
-
-
-async def _accepted(request: RawRequest, call: Call) -> Accepted:
-    principal, caller_id = request.principal, None if settings.COMPLETIONS_OUTLIVE_CALLERS else presence.id
-    key = request.headers.get("idempotency-key")
+    caller_id = None if settings.COMPLETIONS_OUTLIVE_CALLERS else presence.id
+    key, reader = request.headers.get("idempotency-key"), None
     if key is None:
-        return await accept(principal, call, caller_id=caller_id)
-    route = f"POST {request.scope['path']}"
-    replay = await idempotency.begin(principal, route, key, request.body)
-    if replay is not None:
-        return await _again(replay.answer, caller_id)
-    try:
-        return await accept(principal, call, _remember(principal, route, key), caller_id=caller_id)
-    except BaseException:
-        await idempotency.abandon(principal, route, key)
-        raise
+        accepted = await accept(request.principal, call, caller_id=caller_id)
+    else:
+        route = f"POST {request.scope['path']}"
+        accepted, reader = await accept_once(request.principal, route, key, request.body, call, caller_id)
+    return await _answer(request, call, accepted, Running(accepted, hold, reader))
 
 
-def _remember(principal: Principal, route: str, key: str) -> Remember:
-    def remember(requests: Sequence[UUID], prompt_tokens: int) -> None:
-        answer = {"requests": [str(one) for one in requests], "prompt_tokens": prompt_tokens}
-        idempotency.record(principal, route, key, 200, answer)
-
-    return remember
-
-
-async def _again(earlier: dict[str, Any], caller_id: UUID | None) -> Accepted:
-    """A repeat is told what the first call was told, while the logs of its text live. Raises IdempotencyExpired."""
-    requests = tuple(UUID(one) for one in earlier["requests"])
-    if not all([await has_log(one) for one in requests]):
-        raise IdempotencyExpired
-    await take_over(requests, caller_id)  # the process that began may be gone
-    return Accepted(requests, earlier["prompt_tokens"])
-
-
-async def _answer(request: RawRequest, call: Call, accepted: Accepted, hold: Hold) -> Answer:
-    headers = accepted.remaining.headers() if accepted.remaining else await limit_headers(request.principal)
-    running = Running(accepted, hold)
+async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: "Running") -> Answer:
     if not settings.COMPLETIONS_OUTLIVE_CALLERS:
-        request.disconnected.then(running.cancel)
-    items = running.items()
+        request.disconnected.then(running.leave)
+    headers = accepted.remaining.headers() if accepted.remaining else await limit_headers(request.principal)
+    items = running.items(await selectors.aget_model(call.model) if call.logprobs else None)
     if not call.stream:
         return JsonAnswer(200, await _whole(request, call, accepted, items), headers)
     first = asyncio.ensure_future(anext(items))
@@ -144,36 +119,58 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted, hold: Hol
 
 
 class Running:
-    """A call on its way. What of it still runs is cancelled when its reader stops early, or its caller goes away."""
+    """A call on its way. What of it still runs is cancelled when its last reader stops early or goes away, and for all
+    readers when one choice has failed. `reader`: of a call that may have others."""
 
-    def __init__(self, accepted: Accepted, hold: Hold) -> None:
+    def __init__(self, accepted: Accepted, hold: Hold, reader: str | None) -> None:
         self._hold = hold
+        self._reader = reader
         self._requests = accepted.requests
         self._open = set(accepted.requests)
 
-    async def items(self) -> AsyncGenerator[Piece | Ended, None]:
+    async def items(self, model: Model | None) -> AsyncGenerator[Piece | Ended, None]:
+        """As `reader.follow`."""
         try:
-            async with aclosing(follow(self._requests)) as items:
+            async with aclosing(follow(self._requests, model)) as items:
                 async for item in items:
                     if isinstance(item, Ended):
                         self._open.discard(self._requests[item.choice])
+                        if failure(item.result) is not None:
+                            self._go_on(_cancel)
                     yield item
         finally:
             if not settings.COMPLETIONS_OUTLIVE_CALLERS:
-                self.cancel()
+                self.leave()
 
-    def cancel(self) -> None:
+    def leave(self) -> None:
         """Idempotent. Goes on by itself: whoever calls may be ending."""
+        reader = self._reader
+        self._go_on(_cancel if reader is None else partial(_leave, reader))
+
+    def _go_on(self, ending: Callable[[set[UUID]], Coroutine[Any, Any, None]]) -> None:
         requests, self._open = self._open, set()
         if requests:
-            task = asyncio.create_task(_cancel(requests))
-            _cancelling.add(task)
-            task.add_done_callback(_cancelling.discard)
+            task = asyncio.create_task(ending(requests))
+            _ending.add(task)
+            task.add_done_callback(_ending.discard)
 
 
 async def _cancel(requests: set[UUID]) -> None:
     for request_id in requests:
         await services.cancel(request_id)
+
+
+async def _leave(reader: str, requests: set[UUID]) -> None:
+    """Cancels what nobody else reads; the rest is another process's from now on, whose end would end it."""
+    try:
+        left = await readers.leave(list(requests), reader)
+    except (RedisError, OSError) as error:
+        log.warning("other readers are not known", error=str(error))
+        left = {}  # they are told to send the call again
+    for request_id in requests:
+        if others := left.get(request_id):
+            await take_over([request_id], others[0])
+    await _cancel({request_id for request_id in requests if not left.get(request_id)})
 
 
 async def _chunks(
@@ -183,7 +180,11 @@ async def _chunks(
     items: AsyncGenerator[Piece | Ended, None],
 ) -> AsyncGenerator[bytes, None]:
     chunks = Chunks(
-        chat=call.chat, id=_name(call), created=int(time.time()), model=call.model, usage=call.include_usage
+        chat=call.chat,
+        id=accepted.naming.id,
+        created=accepted.naming.created,
+        model=call.model,
+        usage=call.include_usage,
     )
     results: list[Result] = []
     async with aclosing(items):
@@ -218,7 +219,8 @@ async def _whole(
 ) -> dict[str, Any]:
     """Raises what made a choice fail. A caller that goes away is not waited for."""
     prompts = [await _prompt_text(call, index) if call.echo else "" for index in range(len(call.prompts))]
-    whole = Whole(chat=call.chat, id=_name(call), created=int(time.time()), model=call.model, prompts=prompts, n=call.n)
+    naming = accepted.naming
+    whole = Whole(chat=call.chat, id=naming.id, created=naming.created, model=call.model, prompts=prompts, n=call.n)
     gathering = asyncio.create_task(_gather(whole, items))
     gone = asyncio.create_task(request.disconnected.wait())
     try:
@@ -249,10 +251,6 @@ async def _prompt_text(call: Call, index: int) -> str:
         return prompt
     model = await selectors.aget_model(call.model)
     return await tokenization.decode_ids(model, prompt)  # type: ignore[arg-type] # no turns: only texts are echoed
-
-
-def _name(call: Call) -> str:
-    return f"{'chatcmpl' if call.chat else 'cmpl'}-{new_id().hex}"
 
 
 def _route(method: str, pattern: str, handler: Handler) -> Route:

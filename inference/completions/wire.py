@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
+from inference.completions.alignment import PlacedToken
 from inference.protocol import FinishReason, Result
 from inference.vllm_wire import TokenLogprob
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
-_decode_logprobs = msgspec.json.Decoder(list[TokenLogprob | None]).decode
-# The API knows stop and length; where a quota or somebody's stop cut an answer short, length says that there is more.
+# The API knows stop and length; where a quota cut an answer short, length says that there is more. A cancelled answer
+# is none (`reader.failure`).
 _FINISH_REASONS = {
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
     FinishReason.QUOTA: "length",
-    FinishReason.CANCELLED: "length",
 }
 
 
@@ -54,9 +54,9 @@ class Chunks:
         delta = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
         return self._head + b'{"index":%d' % choice + delta + self._tail
 
-    def text(self, choice: int, text: str, logprobs: bytes | None) -> bytes:
+    def text(self, choice: int, text: str, logprobs: Sequence[PlacedToken] | None) -> bytes:
         before, after = self._fields
-        shown = b"null" if logprobs is None else _encode(self.logprobs(logprobs))
+        shown = b"null" if logprobs is None else _encode(logprobs_of(logprobs, chat=self._chat))
         body = b'{"index":%d' % choice + before + _encode(text) + after + shown + b',"finish_reason":null}'
         return self._head + body + self._tail
 
@@ -70,20 +70,16 @@ class Chunks:
         """The last chunk, without choices."""
         return self._head + b'],"usage":' + _encode(usage_of(prompt_tokens, results)) + b"}\n\n"
 
-    def logprobs(self, packed: bytes) -> dict[str, Any]:
-        return logprobs_of(_decode_logprobs(packed), chat=self._chat)
 
-
-def logprobs_of(found: Sequence[TokenLogprob | None], *, chat: bool) -> dict[str, Any]:
-    """In the form of the route. A token of which nothing is known is left out."""
-    known = [one for one in found if one is not None]
+def logprobs_of(found: Sequence[PlacedToken], *, chat: bool) -> dict[str, Any]:
+    """In the form of the route."""
     if chat:
-        return {"content": [_chat_logprob(one) for one in known], "refusal": None}
+        return {"content": [_chat_logprob(one.logprob) for one in found], "refusal": None}
     return {
-        "tokens": [one.token for one in known],
-        "token_logprobs": [one.logprob for one in known],
-        "top_logprobs": [one.top for one in known],
-        "text_offset": [],
+        "tokens": [one.logprob.token for one in found],
+        "token_logprobs": [one.logprob.logprob for one in found],
+        "top_logprobs": [one.logprob.top for one in found],
+        "text_offset": [one.offset for one in found],
     }
 
 
@@ -106,13 +102,12 @@ class Whole:
         self._head = {"id": id, "object": kind, "created": created, "model": model}
         count = len(prompts) * n
         self._texts: list[list[str]] = [[prompts[index // n]] for index in range(count)]
-        self._logprobs: list[list[TokenLogprob | None]] = [[] for _ in range(count)]
+        self._logprobs: list[list[PlacedToken]] = [[] for _ in range(count)]
         self.results: list[Result | None] = [None] * count
 
-    def add(self, choice: int, text: str, logprobs: bytes | None) -> None:
+    def add(self, choice: int, text: str, logprobs: Sequence[PlacedToken] | None) -> None:
         self._texts[choice].append(text)
-        if logprobs is not None:
-            self._logprobs[choice] += _decode_logprobs(logprobs)
+        self._logprobs[choice] += logprobs or ()
 
     def answer(self, prompt_tokens: int, *, logprobs: bool) -> dict[str, Any]:
         """Once every choice has its result."""

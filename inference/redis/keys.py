@@ -6,6 +6,7 @@ from chatsite.redis import SCHEMA
 
 ANY_WAKE = f"{SCHEMA}:{{m:*}}:wake"  # where schedulers announce work, free slots and cancellations
 SWEEP_LOCK = f"{SCHEMA}:sweep"  # one process at a time compares PostgreSQL with Redis
+RENEWAL_LOCK = f"{SCHEMA}:renewal"  # one process at a time keeps the reservations of those that wait
 
 
 def scheduler(model: str, shard: int = 0) -> str:
@@ -39,6 +40,11 @@ def missing(id_: UUID) -> str:
 def presence(process: UUID) -> str:
     """There while that process holds connections of callers."""
     return f"{SCHEMA}:present:{process}"
+
+
+def readers(request_id: UUID) -> str:
+    """Who follows a call that several may follow: see inference.readers."""
+    return f"{log(request_id)}:readers"
 
 
 def place(prefix: str, request_id: UUID) -> str:

@@ -27,6 +27,7 @@ class Output:
         self.finish_reason = ""
         self._decoder: Detokenizer | None = None
         self._stopper: StopMatcher | None = None
+        self._least = 0  # tokens before which no stop string counts
         # On its way to the token log
         self.unlogged_text = ""
         self.logged_tokens = 0  # of `ids`
@@ -82,9 +83,8 @@ class Output:
         self.wants_logprobs = sampling.logprobs is not None
         self.logprobs = [None] * len(self.ids)
         if sampling.stop:
-            self._stopper = StopMatcher(sampling.stop)
-            text = decoder.feed(self.ids) if decoder else self.text
-            self._add(self._stopper.feed(text)[self.chars :])
+            self._stopper, self._least = StopMatcher(sampling.stop), sampling.min_tokens
+            self._add(self._read_again(self._stopper)[self.chars :])
 
     def take(self, delta: Delta) -> None:
         """What the engine has sent."""
@@ -107,19 +107,29 @@ class Output:
         if self.finish_reason != "length" and self._decoder is not None:
             # After a cut (length, stop) a half character is left for Continue, which completes it.
             rest = self._decoder.flush()
-            self._add(rest if self._stopper is None else self._stopper.feed(rest))
+            deaf = len(self.ids) <= self._least
+            self._add(rest if self._stopper is None else self._stopper.feed(rest, deaf=deaf))
         if self._stopper is not None:
             self._add(self._stopper.flush())
 
+    def _read_again(self, stopper: StopMatcher) -> str:
+        if self._decoder is None:  # without a tokenizer there is only what was shown, and that has no stop string
+            return stopper.feed(self.text, deaf=True)
+        early = stopper.feed(self._decoder.feed(self.ids[: self._least]), deaf=True)
+        return early + stopper.feed(self._decoder.feed(self.ids[self._least :]))
+
     def _take_until_stop(self, stopper: StopMatcher, delta: Delta) -> None:
-        """Token by token: those after the one that completes a stop string are not the caller's."""
+        """Token by token: those after the one that completes a stop string are not the caller's.
+
+        One that is complete within the least tokens does not count; one that begins there does, as with vLLM.
+        """
         if self._decoder is None:
-            self._add(stopper.feed(delta.text))
             self.ids += delta.token_ids
+            self._add(stopper.feed(delta.text, deaf=len(self.ids) <= self._least))
         else:
             for token_id in delta.token_ids:
-                self._add(stopper.feed(self._decoder.feed([token_id])))
                 self.ids.append(token_id)
+                self._add(stopper.feed(self._decoder.feed([token_id]), deaf=len(self.ids) <= self._least))
                 if stopper.matched:
                     break
         if stopper.matched:

@@ -1,4 +1,7 @@
-// The account page works without this; it only saves one the selecting of a new key.
+// The account pages work without this: it saves one the selecting of a new key, and a second click on a slow line, whose answer
+// would take the place of the first, with the key in it.
+
+const SLOW_MS = 30_000; // then it may be sent again
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = false;
@@ -13,4 +16,21 @@ for (const button of document.querySelectorAll("[data-copy]")) {
       told.textContent = "Copying is not allowed here. The key is selected: copy it with the keyboard.";
     }
   });
+}
+
+for (const form of document.querySelectorAll("form[data-once]")) {
+  const button = form.querySelector("[type=submit]");
+  let sentAt = -Infinity;
+  const release = () => {
+    sentAt = -Infinity;
+    button.removeAttribute("aria-disabled");
+  };
+  form.addEventListener("submit", (event) => {
+    const now = performance.now();
+    if (now - sentAt < SLOW_MS) return event.preventDefault();
+    sentAt = now;
+    button.setAttribute("aria-disabled", "true"); // not `disabled`, which would lose the focus
+    setTimeout(release, SLOW_MS);
+  });
+  window.addEventListener("pageshow", ({ persisted }) => persisted && release());
 }

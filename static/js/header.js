@@ -87,15 +87,31 @@ new MutationObserver(watchTitle).observe(document.querySelector(".frame"), { chi
 
 const chosenModel = () => document.querySelector("#model-list input:checked");
 
-document.addEventListener("change", (event) => {
-  const radio = event.target;
-  if (!radio.matches?.("#model-list input")) return;
+function showModel(radio) {
   element("model-title").textContent = radio.dataset.title;
-  document.cookie = `model=${encodeURIComponent(radio.value)}; path=/; max-age=${YEAR}; samesite=lax`; // what a new chat begins with
   htmx.ajax("GET", `/models/${encodeURIComponent(radio.value)}/state`, { target: "#model-state", swap: "outerHTML" });
   const box = element("composer-text");
   if (box) box.placeholder = `Message ${radio.dataset.title}`;
   document.dispatchEvent(new CustomEvent("chat:model", { detail: { name: radio.value, title: radio.dataset.title } }));
+}
+
+document.addEventListener("change", (event) => {
+  const radio = event.target;
+  if (!radio.matches?.("#model-list input")) return;
+  document.cookie = `model=${encodeURIComponent(radio.value)}; path=/; max-age=${YEAR}; samesite=lax`; // what a new chat begins with
+  showModel(radio);
+});
+
+// Chosen in another tab. A choice that was made here, and not used yet, stays.
+document.addEventListener("chat:model_changed", ({ detail: { name } }) => {
+  const { dataset } = element("model-list");
+  const chosen = chosenModel();
+  const radio = [...document.querySelectorAll("#model-list input:enabled")].find(({ value }) => value === name);
+  const untouched = (chosen?.value ?? "") === dataset.told;
+  dataset.told = name;
+  if (!radio || radio === chosen || !untouched) return;
+  radio.checked = true;
+  showModel(radio);
 });
 
 document.addEventListener("click", (event) => {

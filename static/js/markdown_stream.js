@@ -32,9 +32,21 @@ function lastBlock(tokens, text) {
   return { index: 0, offset: 0 };
 }
 
+// One huge block: a list, a table, nested emphasis. Parsing it anew takes longer and longer, so it is parsed in steps that grow
+// the less the slower they are, and once a step was slow, what follows stands there as plain text until the block ends.
+const STEP = 8_000; // characters
+const SLOW_MS = 100;
+const MOST_AT_END = 32_000; // of a block that is parsed once more when the text ends; the server's rendering follows anyway
+const BLOCK_END = /\n[ \t]*\n(?=[^\s>|*+\-\d])/; // a line of text behind an empty one
+
 export class MarkdownStream {
   constructor(root) {
     this.root = root;
+    this.plain = null; // the node that takes what is not parsed
+    this.plainFrom = 0;
+    this.wasPlain = false;
+    this.open = 0; // characters of the last block, when it was painted
+    this.took = 0; // ms
     this.text = "";
     this.carriage = ""; // the first half of a line break
     this.final = 0; // characters in blocks that are final
@@ -52,29 +64,83 @@ export class MarkdownStream {
   }
 
   paint() {
-    const { tokens, env, shown } = this.parse(parseOpen);
+    if (this.plain && !this.resume()) return this.writePlain();
+    for (let whole = false; !whole; ) {
+      const limit = this.nextLimit();
+      whole = limit >= this.text.length;
+      const start = performance.now();
+      const { tokens, shown } = this.paintTo(limit);
+      this.took = performance.now() - start;
+      const slow = this.took > SLOW_MS && this.open > STEP / 2;
+      if (slow && tokens.findLast(({ level }) => level === 0)?.type !== "fence") {
+        this.plainFrom = shown;
+        return this.writePlain();
+      }
+    }
+  }
+
+  // At the end of a line, where there is one.
+  nextLimit() {
+    const growth = this.took > SLOW_MS / 5 ? 1.25 : 2;
+    const most = this.final + Math.max(STEP, Math.ceil(growth * this.open));
+    if (most >= this.text.length) return this.text.length;
+    const line = this.text.lastIndexOf("\n", most - 1) + 1;
+    return line > this.final + this.open ? line : most;
+  }
+
+  paintTo(limit) {
+    const { tokens, env, shown } = this.parse(parseOpen, limit);
     const { index, offset } = lastBlock(tokens, shown);
+    const behind = this.final + shown.length;
     const done = nodesOf(tokens.slice(0, index), env);
     morph(this.root, this.nodes, [...done, ...nodesOf(tokens.slice(index), env)]);
-    if (!index) return;
-    this.keepReferences(shown.slice(0, offset), env);
-    this.nodes += done.length;
-    this.final += offset;
+    if (index) {
+      this.keepReferences(shown.slice(0, offset), env);
+      this.nodes += done.length;
+      this.final += offset;
+    }
+    this.open = limit - this.final;
+    return { tokens, shown: behind };
+  }
+
+  writePlain() {
+    if (!this.plain) {
+      const paragraph = document.createElement("p");
+      paragraph.className = "plain";
+      this.plain = paragraph.appendChild(document.createTextNode(""));
+      this.root.append(paragraph);
+      this.wasPlain = true;
+    }
+    this.plain.appendData(this.text.slice(this.plainFrom + this.plain.length));
+  }
+
+  // Whether the block that is plain has ended: what follows is parsed again.
+  resume() {
+    const found = BLOCK_END.exec(this.text.slice(this.plainFrom));
+    if (!found) return false;
+    const end = this.plainFrom + found.index + found[0].length;
+    this.plain.data = this.text.slice(this.plainFrom, end).trimEnd();
+    this.plain = null;
+    this.final = end;
+    this.open = 0;
+    this.nodes = this.root.childNodes.length;
+    return true;
   }
 
   // As `paint`, of a text that has come to its end.
   end() {
     if (this.carriage) this.push("\n");
+    if (this.plain || this.text.length - this.final > MOST_AT_END) return this.paint();
     const { tokens, env } = this.parse(parseEnd);
     morph(this.root, this.nodes, nodesOf(tokens, env));
   }
 
-  parse(how) {
-    const parsed = how(parser, this.text.slice(this.final), this.references);
+  parse(how, limit = this.text.length) {
+    const parsed = how(parser, this.text.slice(this.final, limit), this.references);
     if (!this.leadsElsewhere(parsed.env.references)) return parsed;
     this.final = this.nodes = 0;
     this.references = {};
-    return how(parser, this.text, {});
+    return how(parser, this.text.slice(0, limit), {});
   }
 
   // Whether a link in a final block leads elsewhere than when it was made.
@@ -83,7 +149,7 @@ export class MarkdownStream {
     if (now === this.used) return false;
     this.used = now;
     const labels = Object.keys(references).filter((label) => !(label in this.references));
-    if (!this.final || !labels.length) return false;
+    if (!this.final || this.wasPlain || !labels.length) return false;
     const before = parser.utils.normalizeReference(this.text.slice(0, this.final));
     return labels.some((label) => before.includes(label));
   }

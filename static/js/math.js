@@ -2,14 +2,35 @@
 
 const KATEX = "../vendor/katex/dist/";
 let library = null;
+let tries = 0;
 
+function loadSheet(address) {
+  const sheet = document.createElement("link");
+  sheet.rel = "stylesheet";
+  sheet.href = address;
+  return new Promise((resolve, reject) => {
+    sheet.addEventListener("load", resolve);
+    sheet.addEventListener("error", () => {
+      sheet.remove();
+      reject(new Error(`${address} was not loaded`));
+    });
+    document.head.append(sheet);
+  });
+}
+
+// What could not be loaded is forgotten, and asked for by another name: a browser may remember that a module was not there.
 function load() {
   library ??= (async () => {
-    const sheet = document.createElement("link");
-    sheet.rel = "stylesheet";
-    sheet.href = new URL(`${KATEX}katex.min.css`, import.meta.url).href;
-    document.head.append(sheet);
-    return (await import(`${KATEX}katex.mjs`)).default;
+    const address = (name) => new URL(`${KATEX}${name}${tries ? `?try=${tries}` : ""}`, import.meta.url).href;
+    const parts = [import(address("katex.mjs")), loadSheet(address("katex.min.css"))];
+    try {
+      const [katex] = await Promise.all(parts);
+      return katex.default;
+    } catch (error) {
+      library = null;
+      tries += 1;
+      throw error;
+    }
   })();
   return library;
 }
@@ -33,6 +54,7 @@ const SLICE_MS = 20; // then whatever else the page has to do comes first
 const soon = window.requestIdleCallback ?? ((work) => setTimeout(work, 16)); // Safari has none
 const spent = new WeakMap(); // reply -> { count, ms }
 const waiting = [];
+const unloaded = new Set(); // formulas that wait for what typesets them
 const sources = new WeakMap(); // formula -> its TeX
 let working = false;
 
@@ -68,7 +90,11 @@ async function work() {
   try {
     katex = await load();
   } catch (error) {
-    waiting.splice(0).forEach((element) => leave(element, error.message));
+    console.warn("KaTeX was not loaded", error);
+    for (const element of waiting.splice(0)) {
+      leave(element, "This formula is shown as it was written until the site can be reached.");
+      unloaded.add(element);
+    }
     working = false;
     return;
   }
@@ -89,6 +115,16 @@ function typeset(elements) {
     sources.set(element, element.textContent);
     waiting.push(element);
   }
+  if (waiting.length) begin();
+}
+
+function begin() {
+  for (const element of unloaded) {
+    element.classList.remove("unset");
+    element.removeAttribute("title");
+    if (element.isConnected) waiting.push(element);
+  }
+  unloaded.clear();
   if (working || !waiting.length) return;
   working = true;
   work(); // the first of them before the page is painted
@@ -116,3 +152,5 @@ new MutationObserver((records) => {
     }
   }
 }).observe(document.body, { childList: true, subtree: true });
+for (const name of ["chat:connected", "visibilitychange"]) document.addEventListener(name, begin);
+window.addEventListener("online", begin);

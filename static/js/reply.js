@@ -154,8 +154,56 @@ function replaced(rendered, prose) {
     button.closest(".code").classList.remove("folded");
     button.remove();
   }
+  if (selected?.rendered === rendered) select(prose, selected);
+  selected = null;
 }
 
+// What a reader has selected in a reply that is shown anew is selected again, by its place in the text.
+let selected = null; // { rendered, start, end, text }
+
+function offsetIn(root, node, offset) {
+  const range = document.createRange();
+  range.setStart(root, 0);
+  range.setEnd(node, offset);
+  return range.toString().length;
+}
+
+function remember() {
+  selected = null;
+  const selection = document.getSelection();
+  if (selection.isCollapsed || !selection.rangeCount) return;
+  const range = selection.getRangeAt(0);
+  for (const { rendered } of mounted.values()) {
+    if (!rendered.contains(range.commonAncestorContainer)) continue;
+    const start = offsetIn(rendered, range.startContainer, range.startOffset);
+    selected = { rendered, start, end: start + range.toString().length, text: range.toString() };
+  }
+}
+
+// The text node and the offset in it, that many characters into the text.
+function placeIn(root, characters) {
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  let left = characters;
+  while (walker.nextNode()) {
+    const { currentNode } = walker;
+    if (left <= currentNode.length) return [currentNode, left];
+    left -= currentNode.length;
+  }
+  return null;
+}
+
+function select(prose, { start, end, text }) {
+  const [from, to] = [placeIn(prose, start), placeIn(prose, end)];
+  if (!from || !to) return;
+  const range = document.createRange();
+  range.setStart(...from);
+  range.setEnd(...to);
+  if (range.toString() !== text) return; // the server has made something else of it
+  document.getSelection().removeAllRanges();
+  document.getSelection().addRange(range);
+}
+
+document.addEventListener("htmx:before:swap", remember);
 mountAll();
 new MutationObserver(mountAll).observe(document.querySelector(".frame"), { childList: true, subtree: true });
 document.addEventListener("visibilitychange", () => {

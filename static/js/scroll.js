@@ -1,10 +1,14 @@
 // The view follows the reply only while the reader is at the bottom; otherwise a button leads there. Earlier turns are
 // loaded ahead of the reader who goes up, and nothing that is on the screen moves.
 
+import { say } from "./notice.js";
+
 const NEAR = 48; // px
 const AHEAD = "800px"; // how far above the screen earlier turns are loaded
 const LONG = 100; // turns; of more, those off the screen are not laid out
 const REPLACED_MS = 1_000; // a thread that is shown anew may come in several parts
+const LOAD_MS = 5_000; // for one more page of earlier turns
+const MAX_LOADS = 8; // of them, to find what was being read
 let pinned = true;
 let seen = { scrollTop: 0, scrollHeight: 0 }; // when it was scrolled last
 let watched = null;
@@ -69,13 +73,14 @@ document.addEventListener("htmx:before:swap", ({ detail }) => {
 });
 
 document.addEventListener("htmx:after:swap", () => {
-  if (below !== null) {
+  const paged = below !== null;
+  if (paged) {
     box().scrollTop = box().scrollHeight - below;
     requestAnimationFrame(() => requestAnimationFrame(setAside)); // with the size that they have then
   }
   below = null;
   watchEarlier();
-  if (reading) goBack();
+  if (reading) goBack(paged);
 });
 
 function remember() {
@@ -84,21 +89,36 @@ function remember() {
   const first = [...watched.children].find((turn) => turn.getBoundingClientRect().bottom > edge);
   if (!first) return;
   clearTimeout(reading?.timer);
-  reading = { id: first.id, top: first.getBoundingClientRect().top, timer: setTimeout(giveUp, REPLACED_MS) };
+  reading = { id: first.id, top: first.getBoundingClientRect().top, loads: 0, timer: setTimeout(seek, REPLACED_MS) };
 }
 
-function goBack() {
+function goBack(paged) {
   const turn = document.getElementById(reading.id);
-  if (!turn) return; // it may come with the next part
+  if (!turn) {
+    if (paged) seek();
+    return; // it may come with the next part
+  }
   box().scrollTop += turn.getBoundingClientRect().top - reading.top;
   clearTimeout(reading.timer);
   reading = null;
 }
 
-// What was being read is not there any more.
+// What was being read is further up, or not there any more.
+function seek() {
+  clearTimeout(reading.timer);
+  const button = earlier();
+  if (button && reading.loads < MAX_LOADS) {
+    reading.loads += 1;
+    reading.timer = setTimeout(giveUp, LOAD_MS);
+    button.click();
+  } else giveUp();
+}
+
 function giveUp() {
+  clearTimeout(reading?.timer);
   reading = null;
   pin();
+  say("Much has come meanwhile. What you were reading is further up.", "calm");
 }
 
 function setAside() {

@@ -45,6 +45,22 @@ function place() {
   };
 }
 
+const TOLD = 50; // turns: as many as the server compares
+
+// What stands below the last turns, which other pages may have changed: [id, version, versions, feedback]
+function around() {
+  const found = [];
+  let turn = document.getElementById("thread")?.lastElementChild;
+  for (; turn?.matches(".turn") && found.length < TOLD; turn = turn.previousElementSibling) {
+    const foot = turn.querySelector(":scope > .foot");
+    if (turn.hasAttribute("aria-busy") || !foot) continue;
+    const [version, versions] = (foot.querySelector(".versions > span")?.textContent ?? "1/1").split("/").map(Number);
+    const pressed = foot.querySelector('.feedback [aria-pressed="true"]');
+    found.push([turn.id, version, versions, pressed ? (pressed.id.startsWith("good-") ? 1 : -1) : 0]);
+  }
+  return found;
+}
+
 document.addEventListener("htmx:ws:before:connection", () => {
   triedAt = Date.now();
   over = false;
@@ -54,7 +70,8 @@ document.addEventListener("htmx:ws:after:connection", (event) => {
   connection = event.detail.connection;
   handled = acknowledged = 0;
   heardAt = Date.now();
-  connection.socket.send(JSON.stringify({ type: "hello", again, ...place() }));
+  const model = document.getElementById("model-list")?.dataset.told ?? null;
+  connection.socket.send(JSON.stringify({ type: "hello", again, model, around: around(), ...place() }));
   again = true;
   holder().setAttribute("data-connected", "");
   emit("connected");
@@ -66,7 +83,7 @@ document.addEventListener("htmx:ws:before:message:incoming", (event) => {
   const { data } = event.detail.message;
   if (!data.startsWith("{")) return;
   const { type, ...detail } = JSON.parse(data);
-  emit(type, detail); // accepted, refused, ping
+  emit(type, detail); // accepted, refused, model_changed, ping
 });
 
 document.addEventListener("htmx:ws:after:message:incoming", () => {

@@ -204,6 +204,20 @@ async def test_s33_a_key_is_shown_once_and_works_until_it_is_revoked(site: LiveS
         visitor.complaints.clear()
 
 
+async def test_two_clicks_on_a_slow_line_show_the_key(site: LiveSite, browser: Browser) -> None:
+    """The second answer would take the place of the first, and nobody could ever read the key."""
+    async with visit(site, browser, "Ada", "/account/keys/new") as visitor:
+        page = visitor.page
+        line = await page.context.new_cdp_session(page)
+        slow = {"offline": False, "latency": 400, "downloadThroughput": -1, "uploadThroughput": -1}
+        await line.send("Network.enable")
+        await page.get_by_label("Name", exact=True).fill("Slow line")
+        await line.send("Network.emulateNetworkConditions", slow)
+        await page.get_by_role("button", name="Create key").dblclick(delay=20)
+        assert len(await page.get_by_label("Key", exact=True).input_value()) > 40
+        visitor.complaints.clear()
+
+
 async def test_a_new_address_is_confirmed_before_it_counts(site: LiveSite, browser: Browser) -> None:
     async with visit(site, browser, None, "/accounts/login/") as visitor:
         account = await becomes_member(visitor)

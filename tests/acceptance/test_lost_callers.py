@@ -1,4 +1,6 @@
-"""kill -9 of the web server: calls of the OpenAI-compatible API end, replies of conversations go on."""
+"""kill -9 of the web server: calls of the OpenAI-compatible API end, replies of conversations go on. One that is frozen
+is as good as gone, and its callers are told.
+"""
 
 import json
 import urllib.request
@@ -35,21 +37,36 @@ def open_stream(site: LiveSite) -> HTTPResponse:
     return answer
 
 
+def web_server(site: LiveSite) -> psutil.Process:
+    children = psutil.Process(site._processes["web"].process.pid).children(recursive=True)
+    [web] = [each for each in children if "daphne" in each.cmdline()]
+    return web
+
+
 def test_s23_calls_of_a_killed_web_server_end_and_what_was_made_is_billed(site: LiveSite) -> None:
     conversation = site.start_reply("Ada", "Tell me more", max_tokens=3000)
     with open_stream(site) as stream:
         for _ in range(20):
             assert stream.readline()
         assert site.engine("state")["running"] == 2
-        [web] = [
-            each
-            for each in psutil.Process(site._processes["web"].process.pid).children(recursive=True)
-            if "daphne" in each.cmdline()
-        ]
-        web.kill()
+        web_server(site).kill()
         wait_until_sync(lambda: site.engine("state")["running"] == 1, WITHIN, "the call goes on without its caller")
     wait_until_sync(lambda: site.execute(CALLS)[0][0] == "cancelled", 5)
     [(_, output)] = site.execute(CALLS)
     assert output > 10
     wait_until_sync(lambda: site.execute(BILLED) == [(output,)], 5)
     assert site.execute(REPLY) == [("streaming",)], conversation
+
+
+def test_s23_a_frozen_web_server_s_caller_is_told_that_its_answer_is_not_whole(site: LiveSite) -> None:
+    web = web_server(site)
+    with open_stream(site) as stream:
+        for _ in range(20):
+            assert stream.readline()
+        web.suspend()
+        try:
+            wait_until_sync(lambda: site.execute(CALLS)[0][0] == "cancelled", WITHIN)
+        finally:
+            web.resume()
+        *_, last = [line for line in stream.read().decode().split("\n\n") if line.startswith("data: ")]
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "call_cancelled"

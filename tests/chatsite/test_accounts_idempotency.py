@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from chatsite.accounts import idempotency
-from chatsite.accounts.idempotency import Replay, abandon, begin, finish, idempotent
+from chatsite.accounts.idempotency import Replay, abandon, begin, finish, idempotent, reopen
 from chatsite.accounts.models import IdempotentCall
 from chatsite.database import run_db
 from chatsite.errors import Conflict, IdempotencyInFlight, IdempotencyMismatch, InvalidInput
@@ -51,6 +51,20 @@ async def test_the_second_call_gets_the_first_s_answer(person: Person) -> None:
     assert await begin(person.principal, ROUTE, "k", b"body") is None
     await finish(person.principal, ROUTE, "k", 200, {"message": "msg_1"})
     assert await begin(person.principal, ROUTE, "k", b"body") == Replay(200, {"message": "msg_1"})
+
+
+async def test_of_many_at_once_one_reopens(person: Person) -> None:
+    await begin(person.principal, ROUTE, "k", b"body")
+    await finish(person.principal, ROUTE, "k", 200, {"message": "msg_1"})
+    replay = await begin(person.principal, ROUTE, "k", b"body")
+    assert replay is not None
+    results = await asyncio.gather(*(reopen(person.principal, ROUTE, "k", replay) for _ in range(8)))
+    assert sorted(results) == [False] * 7 + [True]
+    with pytest.raises(IdempotencyInFlight):
+        await begin(person.principal, ROUTE, "k", b"body")
+    await finish(person.principal, ROUTE, "k", 200, {"message": "msg_2"})
+    assert not await reopen(person.principal, ROUTE, "k", replay)
+    assert await begin(person.principal, ROUTE, "k", b"body") == Replay(200, {"message": "msg_2"})
 
 
 async def test_a_call_in_flight_and_another_body_are_refused(person: Person) -> None:

@@ -78,11 +78,13 @@ def test_s33_a_key_is_shown_once_and_kept_nowhere(
     text = key_in(page)
     assert page.status_code == 200 and "no-store" in page.headers["cache-control"]
     again = create(ada, "Billing script", form)
-    assert again.headers["location"] == "/account/#keys", "a reload sends the same form"
-    assert ApiKey.objects.filter(name="Billing script").count() == 1
+    key = ApiKey.objects.get(name="Billing script")  # the only one
+    assert again.headers["location"] == f"{KEYS}/{key.public_id}", "a reload sends the same form"
+    told = ada.get(again.headers["location"])
+    assert "shown once" in text_of(told) and text not in told.content.decode()
     account = ada.get("/account/")
     assert text not in account.content.decode() and text[:8] in account.content.decode()
-    assert "shown once" in text_of(account) and "no-store" in account.headers["cache-control"]
+    assert "no-store" in account.headers["cache-control"]
     assert text[8:] not in caplog.text
     assert all(text[8:] not in str(each.get_decoded()) for each in Session.objects.all())
     with connection.cursor() as cursor:
@@ -151,9 +153,12 @@ def test_s34_a_name_is_text(ada: Client) -> None:
 
 @pytest.mark.parametrize("form", ["", "x", "x:y:z"])
 def test_a_form_that_is_not_ours_makes_nothing(ada: Client, form: str) -> None:
-    assert create(ada, "k", form).headers["location"] == NEW
-    assert "too old" in text_of(ada.get(NEW))
+    page = create(ada, "k to keep", form, scopes=["read"])
+    assert page.status_code == 400 and "too old" in text_of(page)
+    assert 'value="k to keep"' in page.content.decode(), "what was filled in stays"
     assert ApiKey.objects.count() == 1
+    again = re.search(r'name="form" value="([^"]+)"', page.content.decode())
+    assert again and key_in(create(ada, "k to keep", again[1]))
 
 
 def test_a_form_of_somebody_else_makes_nothing(ada: Client, stranger: Person) -> None:
@@ -358,7 +363,9 @@ def test_a_wrong_rotation_is_refused_in_words(ada: Client) -> None:
     for choices, said in (({"overlap": "1"}, "Choose when the old key ends."), ({"expiry": "date"}, "on which day")):
         answer = rotate(ada, key, **choices)
         assert answer.status_code == 400 and said in text_of(answer)
-    assert rotate(ada, key, form="x").headers["location"] == f"{KEYS}/{key.public_id}/rotate"
+    page = rotate(ada, key, form="x", overlap="3600")
+    assert page.status_code == 400 and "too old" in text_of(page)
+    assert '<option value="3600" selected>' in page.content.decode()
     key.refresh_from_db()
     assert not key.is_replaced
 
@@ -367,6 +374,39 @@ def test_who_has_as_many_keys_as_may_be_can_rotate_them(ada: Client, monkeypatch
     monkeypatch.setattr(keys, "MAX_ACTIVE_KEYS", 2)
     key = made(ada, "second")
     assert rotate(ada, key).status_code == 200
+
+
+def test_rotating_again_and_again_does_not_make_keys_without_end(ada: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MAX_ACTIVE_KEYS", 2)
+    key = made(ada, "k")  # the person has one already
+    for _ in range(2):
+        assert rotate(ada, key).status_code == 200
+        key.refresh_from_db()
+        assert key.replaced_by is not None
+        key = key.replaced_by
+    refused = rotate(ada, key)
+    assert refused.headers["location"] == f"{KEYS}/{key.public_id}"
+    assert "4 of your keys work, which is the most." in text_of(ada.get(refused.headers["location"]))
+    assert rotate(ada, key, overlap="0").status_code == 200
+
+
+def test_a_form_that_is_sent_twice_leads_to_the_key_that_it_made(ada: Client) -> None:
+    """The second answer takes the place of the first, and with it the text: it must say how to get another."""
+    form = form_of(ada)
+    create(ada, "slow", form)
+    key = ApiKey.objects.get(name="slow")
+    answers = [create(ada, "slow", form)]
+    rotation = form_of(ada, f"{KEYS}/{key.public_id}/rotate")
+    rotate(ada, key, rotation, overlap="0")
+    answers.append(rotate(ada, key, rotation, overlap="0"))
+    new = ApiKey.objects.get(name="slow", replaced_by=None)
+    for answer, made_then in zip(answers, (key, new), strict=True):
+        assert answer.headers["location"] == f"{KEYS}/{made_then.public_id}"
+    page = ada.get(f"{KEYS}/{new.public_id}")
+    assert "sent before, and its key was made then" in text_of(page) and "rotate this key" in text_of(page)
+    assert f"{KEYS}/{new.public_id}/rotate" in page.content.decode()
+    assert ApiKey.objects.filter(name="slow").count() == 2
+    assert key_in(rotate(ada, new))
 
 
 def test_new_limits_hold_for_the_whole_chain(ada: Client) -> None:

@@ -62,6 +62,25 @@ def test_postgres_keeps_its_data_over_a_kill(state: Path, start: Start) -> None:
         assert connection.execute("SHOW fsync").fetchone() == ("on",)
 
 
+def test_a_statement_that_fails_leaves_no_text_in_the_log(state: Path, start: Start, tmp_path: Path) -> None:
+    server = postgres(state, volatile=True, template=TEMPLATE)
+    start(server)
+    with psycopg.connect(server.environment["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("CREATE TABLE notes (text text UNIQUE CHECK (text <> 'a secret'), value jsonb)")
+        connection.execute("INSERT INTO notes VALUES ('one secret')")
+        for statement, values in (
+            ("INSERT INTO notes VALUES ('one secret')", None),
+            ("INSERT INTO notes VALUES (%s)", ["one secret"]),
+            ("INSERT INTO notes VALUES (%s)", ["a secret"]),
+            ("INSERT INTO notes (value) VALUES (%s)", [r'{"secret": "\u0000"}']),
+        ):
+            with pytest.raises(psycopg.Error):
+                connection.execute(statement, values)
+    log = (tmp_path / "server.log").read_text()
+    assert log.count("ERROR:") == 4
+    assert "secret" not in log
+
+
 def test_postgres_is_open_to_its_owner_only(state: Path, start: Start) -> None:
     start(postgres(state, volatile=True, template=TEMPLATE))
     socket = state / "postgres" / embedded.POSTGRES_SOCKET

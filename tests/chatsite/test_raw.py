@@ -249,6 +249,8 @@ BAD_BODIES = [
     (b'{"text": "a", "tags": ["b", 2]}', "tags[1]"),
     (b"{}", "text"),
     (b'{"text": "a", "txt": "b"}', "txt"),
+    (rb'{"text": "a\u0000"}', "text"),
+    (rb'{"text": "a", "tags": ["b", "\u0000"]}', "tags[1]"),
     (b"[]", None),
     (b"null", None),
 ]

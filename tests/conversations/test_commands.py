@@ -22,6 +22,21 @@ async def texts(conversation: Conversation) -> list[str]:
     return await run_db(lambda: list(rows.values_list("content", flat=True)))
 
 
+@pytest.mark.parametrize(
+    ("frame", "param"),
+    [
+        (r'{"type": "send", "content": "a\u0000"}', "content"),
+        (r'{"type": "send", "content": "a", "id": "\u0000"}', "id"),
+        (r'{"type": "send", "content": "a", "model": "\u0000"}', "model"),
+        (r'{"type": "feedback", "message": "m", "value": 99999999999999999999}', "value"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(frame: str, param: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        commands.decode(frame)
+    assert caught.value.param == param
+
+
 async def test_a_message_that_is_sent_again_is_written_once(
     person: Person, conversation: Conversation, model: Model
 ) -> None:

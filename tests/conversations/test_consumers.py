@@ -1,15 +1,18 @@
 """The page's socket: who may use it, what it answers, and what it does with bad frames."""
 
 import asyncio
+import gc
 import json
 from typing import Any
 
 import pytest
+from autobahn.exception import Disconnected
 
 from chatsite import notices
 from chatsite.errors import RateLimited
 from chatsite.ids import new_id, public_id
 from conversations import commands, consumers, flow, live, services
+from conversations.errors import ReplyRunning
 from conversations.models import Conversation
 from tests.conftest import Person
 from tests.conversations.pages import (
@@ -21,6 +24,7 @@ from tests.conversations.pages import (
     make_conversation,
     session_cookie,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -371,3 +375,46 @@ async def test_a_socket_that_cannot_be_closed_pings_no_more(
         async with asyncio.timeout(3):
             while not await socket.silent():
                 await socket.communicator.receive_from()
+
+
+async def test_a_page_that_has_left_is_no_fault_of_ours(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server refuses to send before it says that the page is gone."""
+    reply = await in_database(add_turn, conversation, "q", "a")
+    failed = asyncio.Event()
+
+    async def send(*args: Any, **kwargs: Any) -> None:
+        failed.set()
+        raise Disconnected("Attempt to send on a closed protocol")
+
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(reply)
+        assert await socket.silent()
+        monkeypatch.setattr(consumers.ChatConsumer, "send", send)
+        await socket.say("feedback", message=public_id("msg", reply.id), value=1)
+        await asyncio.wait_for(failed.wait(), 3)
+    gc.collect()  # a task whose error nobody has looked at says so then
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_a_send_that_is_refused_after_its_page_has_left_is_no_fault_of_ours(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    began, leave, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def send(*args: Any, **kwargs: Any) -> None:
+        began.set()
+        await leave.wait()
+        refused.set()
+        raise ReplyRunning
+
+    monkeypatch.setattr(services, "send", send)
+    async with connected(conversation.id, person.user) as socket:
+        await socket.say("send", content="Hi")
+        await asyncio.wait_for(began.wait(), 3)
+    leave.set()
+    await asyncio.wait_for(refused.wait(), 3)
+    await wait_until(lambda: not flow._carried)
+    gc.collect()
+    assert [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []

@@ -16,7 +16,7 @@ from conversations.markdown import render_markdown
 from conversations.models import Conversation, Message
 from inference.protocol import Cursor, Usage
 from tests.conftest import Person
-from tests.conversations.pages import Script, add_reply, add_turn, connected, in_database, make_conversation
+from tests.conversations.pages import Script, add_reply, add_turn, connected, in_database, make_conversation, make_model
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -122,6 +122,46 @@ async def test_a_continued_reply_that_waits_keeps_its_text(
         seen = await socket.until("3rd in line, about 4 s")
         assert "so far" in seen
     assert script.cursors == [Cursor(NOT_STARTED, 2, 6)]
+
+
+async def test_a_page_that_connects_again_is_told_what_changed_below_its_turns(
+    conversation: Conversation, person: Person
+) -> None:
+    """A version that is not shown, feedback, the model: its last turn is the same."""
+    first = await in_database(add_turn, conversation, "q1", "a1")
+    last = await in_database(add_turn, conversation, "q2", "a2", feedback=1)
+    question = await in_database(Message.objects.get, id=last.parent_id)
+    await in_database(add_reply, conversation, question, "another")
+    await in_database(Conversation.objects.filter(id=conversation.id).update, active_leaf=last)
+    names = {message: public_id("msg", message.id) for message in (first, question, last)}
+    shown = [[name, 1, 1, 0] for name in names.values()]
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(last, again=True, around=shown, model="another")
+        seen = await socket.until('"model_changed", "name": "tiny"', "1/2")
+        assert seen.count('hx-target="#versions-') == 1 and f'"#versions-{names[last]}"' in seen
+        assert f'hx-target="#feedback-{names[last]}"' in seen and seen.count('aria-pressed="true"') == 1
+        assert "#thread" not in seen and names[first] not in seen
+    now = [[names[first], 1, 1, 0], [names[last], 1, 2, 1]]
+    async with connected(conversation.id, person.user) as socket:
+        await socket.hello(last, around=now, model="tiny")
+        assert await socket.silent()
+
+
+async def test_feedback_and_the_model_are_shown_in_the_other_tab(conversation: Conversation, person: Person) -> None:
+    reply = await in_database(add_turn, conversation, "q", "a")
+    target = f'hx-target="#feedback-{public_id("msg", reply.id)}"'
+    async with connected(conversation.id, person.user) as one, connected(conversation.id, person.user) as two:
+        for socket in (one, two):
+            await socket.hello(reply)
+            assert await socket.silent()
+        await one.say("feedback", message=public_id("msg", reply.id), value=-1)
+        assert (await two.until(target)).count('aria-pressed="true"') == 1
+        await one.until(target)
+        assert await one.silent(), "it is not told again"
+        await in_database(make_model, "large")
+        await in_database(Conversation.objects.filter(id=conversation.id).update, model_id="large")
+        await notices.announce(person.user.id, conversation.id)
+        await two.until('"model_changed", "name": "large"')
 
 
 # A reply's life

@@ -76,6 +76,24 @@ async def test_a_process_is_present_as_long_as_it_holds_something(database: None
     assert third is not None
 
 
+def busy(seconds: float) -> None:
+    """Whoever calls gets nothing else done."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(1000))
+
+
+async def test_a_busy_event_loop_is_not_gone(database: None) -> None:
+    here = Presence()
+    hold = here.hold()
+    await wait_until(lambda: async_client().exists(keys.presence(here.id)), 2)
+    for _ in range(3):
+        busy(0.8)
+        assert await async_client().exists(keys.presence(here.id))
+        assert await gone([here.id]) == []
+    assert hold is not None
+
+
 async def test_what_redis_lost_is_entered_again_in_time(database: None) -> None:
     here = Presence()
     hold = here.hold()

@@ -45,6 +45,20 @@ def test_nothing_that_was_shown_is_taken_back(pieces: list[str], stops: list[str
         assert shown + matcher.flush() == text
 
 
+@given(LETTERS, STOPS, st.integers(0, 40))
+def test_one_that_is_complete_too_early_does_not_count(text: str, stops: list[str], early: int) -> None:
+    matcher = StopMatcher(stops)
+    shown = "".join(matcher.feed(character, deaf=number < early) for number, character in enumerate(text))
+    if not matcher.matched:
+        shown += matcher.flush()
+    ends = [end for end in range(early + 1, len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
+    if not ends:
+        assert (shown, matcher.matched) == (text, False)
+        return
+    longest = max(len(stop) for stop in stops if text[: ends[0]].endswith(stop))
+    assert (shown, matcher.matched) == (text[: ends[0] - longest], True)
+
+
 def test_what_may_begin_a_stop_string_waits() -> None:
     matcher = StopMatcher(["\n\nUser:"])
     assert matcher.feed("Fine.\n") == "Fine."

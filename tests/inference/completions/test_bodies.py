@@ -37,6 +37,18 @@ def said(role: str = "user", **changes: Any) -> dict[str, Any]:
     return {"messages": [{"role": role, **changes}]}
 
 
+def schema(**changes: Any) -> dict[str, Any]:
+    """A prescribed form."""
+    return {"response_format": {"type": "json_schema", "json_schema": changes}}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
 def refused(data: bytes, read: Any = read_chat) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         read(data)
@@ -142,6 +154,26 @@ def test_what_the_engine_knows_reaches_it() -> None:
     assert json_object.guided
 
 
+def test_what_is_just_within_the_bounds_is_taken() -> None:
+    largest = {"m": 2**63 - 1, "n": [-(2**63)], "deep": nested(61), "text": "x" * 65_000}
+    call = read_chat(
+        chat(
+            stop=["x" * 1000] * 4,
+            logit_bias={str(token): 1 for token in range(1024)},
+            **schema(name="x", schema=largest),
+        )
+    )
+    assert call.options.stop == ("x" * 1000,) * 4
+    assert call.options.extra["response_format"]["json_schema"]["schema"] == largest
+
+
+def test_half_a_surrogate_pair_is_named() -> None:
+    error = refused(chat(messages=[{"role": "user", "content": "x"}, {"role": "user", "content": "\ud800"}]))
+    assert (error.code, error.param) == (INVALID_VALUE, "messages[1].content")
+    assert "half a surrogate pair" in error.message
+    assert refused(chat(stop=["a", "\udc00"])).param == "stop[1]"
+
+
 def test_prompts_come_in_four_forms() -> None:
     assert read_completion(text()).prompts == ["hello"]
     assert read_completion(text(prompt=["a", "b"])).prompts == ["a", "b"]
@@ -210,7 +242,25 @@ def test_prompts_come_in_four_forms() -> None:
         (said(content=[{"type": "text"}]), MISSING, "messages[0].content[0].text"),
         (said(content=["x"]), INVALID_TYPE, "messages[0].content[0]"),
         (said(content="a\0b"), INVALID_VALUE, "messages[0].content"),
-        (said(content=[{"type": "text", "text": "a\0b"}]), INVALID_VALUE, "messages[0].content"),
+        (said(content=[{"type": "text", "text": "a\0b"}]), INVALID_VALUE, "messages[0].content[0].text"),
+        ({"stop": "a\0"}, INVALID_VALUE, "stop"),
+        ({"stop": ["a", "\0"]}, INVALID_VALUE, "stop[1]"),
+        ({"stop": "x" * 1001}, INVALID_VALUE, "stop"),
+        ({"stop": ["a", "x" * 1001]}, INVALID_VALUE, "stop[1]"),
+        ({"model": "a\0"}, INVALID_VALUE, "model"),
+        ({"user": "a\0"}, INVALID_VALUE, "user"),
+        ({"metadata": {"a": "\0"}}, INVALID_VALUE, "metadata.a"),
+        ({"metadata": {"\0": "a"}}, INVALID_VALUE, "metadata"),
+        ({"tools": [{"a": {"b\0": 1}}]}, INVALID_VALUE, "tools[0].a"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, INVALID_VALUE, "logit_bias"),
+        (schema(name="x", schema={"a\0": 1}), INVALID_VALUE, "response_format.json_schema.schema"),
+        (schema(name="x", schema={"a": ["\0"]}), INVALID_VALUE, "response_format.json_schema.schema.a[0]"),
+        (schema(name="x", description="\0"), INVALID_VALUE, "response_format.json_schema.description"),
+        (schema(name="x", schema={"m": 10**30}), INVALID_VALUE, "response_format.json_schema.schema.m"),
+        (schema(name="x", schema={"m": [-(2**63) - 1]}), INVALID_VALUE, "response_format.json_schema.schema.m[0]"),
+        (schema(name="x", schema={"m": "x" * 65_536}), INVALID_VALUE, "response_format"),
+        (schema(name="x", schema=nested(63)), INVALID_VALUE, "response_format"),
+        (schema(name="x", schema=nested(900)), INVALID_VALUE, "response_format"),
         (said(content="x", foo=1), UNKNOWN, "messages[0].foo"),
     ],
 )
@@ -264,7 +314,8 @@ def test_what_is_not_offered_is_refused_by_name(change: dict[str, Any], code: st
         ({"prompt": [-1]}, INVALID_VALUE, "prompt[0]"),
         ({"prompt": [2**31]}, INVALID_VALUE, "prompt[0]"),
         ({"prompt": [[1], ["a"]]}, INVALID_TYPE, "prompt[1][0]"),
-        ({"prompt": ["a\0"]}, INVALID_VALUE, "prompt"),
+        ({"prompt": ["a\0"]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": "a\0"}, INVALID_VALUE, "prompt"),
         ({"prompt": ["a"] * 65, "n": 2}, INVALID_VALUE, "prompt"),
         ({"suffix": "x"}, UNSUPPORTED, "suffix"),
         ({"best_of": 3}, UNSUPPORTED, "best_of"),
@@ -311,8 +362,9 @@ def test_a_body_that_is_none_is_refused(body: bytes) -> None:
         (raw(max_tokens="9" * 400), INVALID_VALUE),
         (raw(seed="1" * 5000), INVALID_VALUE),
         (raw(seed="1e400"), INVALID_VALUE),
-        (raw(user=r'"\ud800"'), "invalid_input"),
-        (raw(user=r'"\udc00"'), "invalid_input"),
+        (raw(user=r'"\ud800"'), INVALID_VALUE),
+        (raw(user=r'"\udc00"'), INVALID_VALUE),
+        (raw(user=r'"\ud800", "n": }'), "invalid_input"),
         (raw(user='"\x01"'), "invalid_input"),
         (raw(user="'x'"), "invalid_input"),
         (chat(user="x").replace(b'"x"', b'"\xff"'), "invalid_input"),

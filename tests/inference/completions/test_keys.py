@@ -35,6 +35,7 @@ async def test_a_key_that_may_only_read_lists_models_and_writes_nothing(
     answer = await caller.call("POST", PATH, chat())
     assert (answer.status, answer.json()["error"]["code"]) == (403, "insufficient_scope")
     assert (answer.json()["error"]["type"], answer.json()["error"]["param"]) == ("permission_error", None)
+    assert answer.headers["www-authenticate"] == 'Bearer error="insufficient_scope", scope="chat"'
     assert await Request.objects.acount() == 0
 
 

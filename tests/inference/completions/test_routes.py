@@ -5,10 +5,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from chatsite.database import run_db
 from chatsite.ids import new_id
 from inference.models import KeptCall, Partial, Request, TextKeeping
-from quotas.models import LedgerEntry
+from quotas.models import LedgerEntry, Plan
+from quotas.selectors import known_plans, plan_of, remaining
 from tests.asgi_client import Answer
 from tests.conversations.callers import Caller
 from tests.inference.runner.conftest import House, fake_model
@@ -121,6 +124,23 @@ async def test_a_stop_string_ends_the_text_before_it(house: House, caller: Calle
     await over(house)
 
 
+async def test_a_stop_string_within_the_least_tokens_does_not_count(house: House, caller: Caller, chat: Chat) -> None:
+    """Also where another engine goes on behind it."""
+    for _ in range(2):
+        await house.engine()
+    await house.runner()
+    whole = (await caller.call("POST", PATH, chat(max_tokens=60))).json()["choices"][0]["message"]["content"]
+    early, late = whole[12:20], whole[150:158]
+    assert whole.index(early) < 20 and whole.index(late) == 150
+    for after in (0, 10):
+        for each in house.engines:
+            each.faults.stream, each.faults.after, each.faults.times = "reset" if after else "", after, 1
+        body = chat(max_tokens=60, min_tokens=20, stop=[early, late])
+        [choice] = (await caller.call("POST", PATH, body)).json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (whole[:150], "stop"), after
+    await over(house)
+
+
 async def test_a_stop_string_across_a_failover_is_found(house: House, caller: Caller, chat: Chat) -> None:
     engine = await house.engine()
     await house.engine()
@@ -196,6 +216,26 @@ async def test_what_the_engine_knows_by_the_same_name_reaches_it(house: House, c
     assert "stop" not in sent
 
 
+async def test_each_answer_has_a_seed_of_its_own(house: House, caller: Caller, chat: Chat) -> None:
+    await house.engine()
+    await house.runner()
+    highest = 2**63 - 1
+    for given, seeds in ((7, {7, 8, 9}), (highest, {highest, -(2**63), 1 - 2**63}), (None, {None})):
+        house.engines[0].calls.clear()
+        answer = await caller.call("POST", PATH, chat(max_tokens=2, n=3, seed=given))
+        assert answer.status == 200, answer.body
+        assert {call.body.get("seed") for call in house.engines[0].calls} == seeds
+
+
+async def test_a_path_with_a_slash_behind_is_refused_in_their_form(house: House, caller: Caller, chat: Chat) -> None:
+    for method, path in (("GET", "/v1/models/"), ("POST", PATH + "/"), ("POST", "/v1/completions/x")):
+        answer = await caller.call(method, path, chat() if method == "POST" else None)
+        assert answer.status == 404, answer.body
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
+
+
 async def test_a_caller_that_hangs_up_frees_the_engine(house: House, caller: Caller, chat: Chat) -> None:
     engine = await house.engine(tokens_per_second=50)
     await house.runner()
@@ -230,6 +270,66 @@ async def test_nothing_that_was_said_is_kept(house: House, caller: Caller, chat:
     assert await run_db(KeptCall.objects.count) == 0
     [row] = await rows()
     assert "secret" not in json.dumps(row.sampling)
+
+
+@pytest.mark.parametrize("end", ["succeeded", "cancelled", "expired", "failed"])
+async def test_what_a_caller_wrote_beside_the_prompt_goes_with_the_call(
+    house: House, caller: Caller, chat: Chat, settings: Any, end: str
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "secret", "schema": {"title": "secret"}}}
+    body = chat(n=2, max_tokens=9, top_k=5, seed=3, stop=["secret"], logit_bias={"7": 1}, response_format=form)
+    if end == "expired":
+        settings.QUEUE_TIMEOUT_SECONDS = dict.fromkeys(("free", "paid", "enterprise"), 0.5)
+    else:
+        engine = await house.engine(tokens_per_second=20 if end == "cancelled" else 500)
+        if end == "failed":
+            engine.faults.stream, engine.faults.after, engine.faults.times = "error", 2, 0
+    await house.runner()
+    async with caller.open("POST", PATH, body):
+        await wait_until(there_are_two)
+        if end != "cancelled":
+            await over(house)
+    await over(house)
+    for row in await rows():
+        assert row.status == end
+        sampling = row.sampling
+        assert (sampling["stop"], sampling["extra"], sampling["max_tokens"]) == ([], {"top_k": 5}, 9)
+        assert "secret" not in json.dumps(sampling)
+
+
+async def there_are_two() -> bool:
+    return len(await rows()) == 2
+
+
+async def test_a_prompt_that_was_read_counts_against_the_minute(house: House, caller: Caller, chat: Chat) -> None:
+    """Nothing is billed, but whoever hangs up before the first token has had an engine read it."""
+    await run_db(lambda: Plan.objects.update(tokens_per_minute=3000))  # 50 drain in a second
+    known_plans.clear()
+    engine = await house.engine(first_token_seconds=30)
+    await house.runner()
+    async with caller.open("POST", PATH, chat("word " * 1000, max_tokens=5)):
+        await wait_until(lambda: engine.running == 1)
+    await over(house)
+    [entry] = await run_db(lambda: list(LedgerEntry.objects.all()))
+    assert (entry.input, entry.output, entry.cost) == (0, 0, 0)
+    [row] = await rows()
+    plan = await run_db(plan_of, house.person.organization.id)
+    [standing] = (await remaining(house.person.principal, plan)).standings
+    assert row.prompt_tokens > 1000
+    assert plan.tokens_per_minute == 3000
+    assert row.prompt_tokens - 15 * 50 < standing.tokens <= row.prompt_tokens
+
+
+async def test_one_that_never_reached_an_engine_counts_nothing(
+    house: House, caller: Caller, chat: Chat, settings: Any
+) -> None:
+    settings.QUEUE_TIMEOUT_SECONDS = dict.fromkeys(("free", "paid", "enterprise"), 0.5)
+    await house.runner()
+    assert (await caller.call("POST", PATH, chat("word " * 1000))).status == 503
+    await over(house)
+    plan = await run_db(plan_of, house.person.organization.id)
+    [standing] = (await remaining(house.person.principal, plan)).standings
+    assert standing.tokens == 0
 
 
 async def test_texts_are_kept_where_an_organization_asked_for_it(house: House, caller: Caller, chat: Chat) -> None:
@@ -325,8 +425,7 @@ async def test_s32_a_repeat_with_a_key_is_told_the_same_and_charged_once(
     key = str(new_id())
     first = await caller.call("POST", PATH, chat(max_tokens=10), idempotency_key=key)
     again = await caller.call("POST", PATH, chat(max_tokens=10), idempotency_key=key)
-    assert again.json()["choices"] == first.json()["choices"]
-    assert again.json()["usage"] == first.json()["usage"]
+    assert again.json() == first.json()
     assert len(await rows()) == 1
     other = await caller.call("POST", PATH, chat(max_tokens=11), idempotency_key=key)
     assert other.status == 422

@@ -45,7 +45,7 @@ def error_of(answer: Any, status: int, code: str = "") -> dict[str, Any]:
 )
 async def test_a_broken_body_is_refused(house: House, caller: Caller, path: str, body: bytes) -> None:
     answer = await caller.send_bytes("POST", path, body)
-    assert error_of(answer, 400)["code"] in ("invalid_input", "invalid_type")
+    assert error_of(answer, 400)["code"] in ("invalid_input", "invalid_type", "invalid_value")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -87,10 +87,22 @@ async def test_a_key_that_is_none_is_refused(house: House, caller: Caller, chat:
 async def test_a_refused_call_leaves_nothing_and_says_where_its_caller_stands(
     house: House, caller: Caller, chat: Chat
 ) -> None:
-    for change in ({"n": 129}, {"max_tokens": 5000}, {"tool_choice": "required"}, {"model": "none"}, {"foo": 1}):
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"m": 10**30, "\0": "\0"}}}
+    for change in (
+        {"n": 129},
+        {"max_tokens": 5000},
+        {"tool_choice": "required"},
+        {"model": "none"},
+        {"foo": 1},
+        {"stop": "\0"},
+        {"response_format": form},
+        {"min_tokens": 2000},  # more than an answer has that says nothing about it
+    ):
         answer = await caller.call("POST", PATHS[0], chat(**change))
         assert answer.status in (400, 404), answer.body
         assert int(answer.headers["x-ratelimit-limit-tokens"]) > 0
+    answer = await caller.call("POST", PATHS[0], chat(min_tokens=1025))
+    assert error_of(answer, 400, "invalid_value")["param"] == "min_tokens"
     prompts = {"model": "smollm2-135m", "prompt": ["a"] * 129}
     assert error_of(await caller.call("POST", PATHS[1], prompts), 400, "invalid_value")["param"] == "prompt"
     assert await Request.objects.acount() == 0

@@ -2,10 +2,10 @@
 
 import json
 
-import msgspec
 import pytest
 
-from inference.completions.wire import Chunks, Whole, usage_of
+from inference.completions.alignment import PlacedToken
+from inference.completions.wire import Chunks, Whole, logprobs_of, usage_of
 from inference.protocol import Result
 from inference.vllm_wire import TokenLogprob
 
@@ -38,9 +38,7 @@ def test_every_chunk_is_json_with_the_same_head(chat: bool, usage: bool) -> None
     assert parsed(chunks.usage(7, [result()]))["usage"] == usage_of(7, [result()])
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [("stop", "stop"), ("length", "length"), ("quota", "length"), ("cancelled", "length")]
-)
+@pytest.mark.parametrize(("ours", "theirs"), [("stop", "stop"), ("length", "length"), ("quota", "length")])
 def test_how_it_ended_is_said_in_their_words(ours: str, theirs: str) -> None:
     whole = Whole(chat=True, id="x", created=1, model="m", prompts=[""], n=1)
     whole.results[0] = result(ours)
@@ -57,11 +55,12 @@ def test_usage_counts_each_prompt_once() -> None:
 
 
 def test_log_probabilities_have_the_form_of_their_route() -> None:
-    packed = msgspec.json.encode([TokenLogprob("é", -0.5, {"é": -0.5, "e": None}), None])
-    chat = Chunks(chat=True, id="x", created=1, model="m", usage=False).logprobs(packed)
+    placed = [PlacedToken(TokenLogprob("é", -0.5, {"é": -0.5, "e": None}), 3)]
+    chat = logprobs_of(placed, chat=True)
     [one] = chat["content"]
     assert (one["token"], one["logprob"], one["bytes"]) == ("é", -0.5, [195, 169])
     assert one["top_logprobs"][1] == {"token": "e", "logprob": -9999.0, "bytes": [101]}
-    text = Chunks(chat=False, id="x", created=1, model="m", usage=False).logprobs(packed)
+    text = logprobs_of(placed, chat=False)
     assert text["tokens"] == ["é"]
     assert text["top_logprobs"] == [{"é": -0.5, "e": None}]
+    assert text["text_offset"] == [3]

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
+from django.conf import settings
 
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
@@ -83,7 +84,7 @@ class House:
         """A reply that waits in the queue; `on` continues one that has ended."""
         message, opened = await run_db(self._write, tokens, prompt or PROMPT, on, sampling)
         plan = await run_db(plan_of, self.person.organization.id)
-        await reserve(self.person.principal, plan, {opened.id: len(opened.prepared.token_ids) + tokens}, 30)
+        await reserve(self.person.principal, plan, {opened.id: len(opened.prepared.token_ids) + tokens}, _wait())
         await services.submit(opened)
         return message
 
@@ -165,6 +166,10 @@ class House:
 
         plan = await run_db(plan_of, self.person.organization.id)
         assert all(each.running == 0 for each in (await remaining(self.person.principal, plan)).standings)
+
+
+def _wait() -> float:
+    return float(settings.QUEUE_TIMEOUT_SECONDS["paid"])
 
 
 class Reader:

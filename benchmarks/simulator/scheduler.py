@@ -1,0 +1,366 @@
+"""The product's scheduling rules as a policy of the simulator: what web process and runners do, without their I/O.
+
+Acceptance predicts and admits, runners peek, choose and commit, heartbeats charge, scrapes inform: all by the code in
+inference/scheduling. Only the plumbing is here and in `upkeep`.
+"""
+
+import random
+from collections import deque
+from collections.abc import Mapping
+
+from benchmarks.simulator.cluster import SHED, Cluster, Replica, Request
+from benchmarks.simulator.replica_view import ReplicaView
+from benchmarks.simulator.tickets import Audit, Options, Ticket
+from benchmarks.simulator.upkeep import Upkeep
+from inference.scheduling.admission import Action, RetryBudget, admit, should_preempt, victim
+from inference.scheduling.book import Book, Committed, Counters, Head
+from inference.scheduling.capacity import slots
+from inference.scheduling.prediction import Ahead, Prediction, Predictor, lane_share
+from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes
+from inference.scheduling.routing import Demand, Load, assess, choose, usable, with_best_match_first
+from inference.scheduling.settings import LANES, SchedulerSettings
+
+PEEK = 4  # heads of each lane
+WAKE_SECONDS = 0.002  # from an event until a runner has looked
+MATCHES_KEPT = 0.25  # seconds
+PREEMPT_EVERY = 0.25  # seconds between two victims for one request
+NO_DEADLINE = 10**12
+AUDIT_SECONDS = 0.05
+RATE_SECONDS = 10.0  # over which the rate of ends is taken
+
+
+class Scheduler:
+    """One model's pool. Times are the cluster's seconds; the book's are milliseconds of the same clock."""
+
+    def __init__(
+        self, settings: SchedulerSettings | None = None, options: Options | None = None, seed: int = 1
+    ) -> None:
+        self.settings = settings or SchedulerSettings()
+        self.options = options or Options()
+        self.rng = random.Random(seed)
+        self.book = Book(self.settings)
+        self.audit = Audit()
+        self.tickets: dict[str, Ticket] = {}
+        self.views: dict[str, ReplicaView] = {}
+        self.predictors = {lane: Predictor(self.settings.prediction) for lane in LANES}
+        self.retries = RetryBudget(self.settings.admission)
+        self.runners = list(range(self.options.runners))
+        self.redis_up = True
+        self._ends: dict[str, deque[float]] = {lane: deque() for lane in LANES}
+        self._outputs: dict[str, float] = {}
+        self._inputs: dict[str, float] = {}
+        self._wake_at = -1.0
+        self._nobody_at = -1.0  # when there was no work whose place anybody could take
+        self._turn = 0
+        self._idle: dict[str, bool] = {}
+
+    # ------------------------------------------------------------------ events of the cluster
+
+    def start(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.index = PrefixIndex(self.settings.prefix, cluster.profile.block)
+        self.upkeep = Upkeep(self)
+        for replica in cluster.replicas:
+            self.joined(replica)
+        cluster.at(AUDIT_SECONDS, self._look_for_idleness)
+
+    def arrive(self, request: Request) -> None:
+        job = request.job
+        ticket = Ticket(request, f"{job.number:07d}", self._expected_output(job.lane), job.input)
+        ticket.matches, ticket.matched = self._match(request), self.cluster.now
+        ticket.uncached = max(1, job.input - max((each.tokens for each in ticket.matches.values()), default=0))
+        timeout = self.settings.lane(job.lane).timeout_seconds
+        ticket.deadline = NO_DEADLINE if timeout is None else self.now_ms + int(timeout * 1000)
+        self.tickets[ticket.id] = ticket
+        if not self.redis_up:
+            return  # accepted; entered when Redis is back
+        self.enqueue(ticket)
+        if not self._admitted(ticket):
+            self.forget(ticket)
+            self.cluster.end(request, SHED)
+            return
+        self.wake()
+
+    def first_token(self, request: Request) -> None:
+        ticket = self._ticket(request)
+        now = self.cluster.now
+        ticket.started = True
+        if self.redis_up:
+            self.book.first_token(self.now_ms, ticket.id, ticket.attempt)
+        view = self.views[ticket.replica]
+        if ticket.queued_prefill == ticket.own_prefill:
+            view.prefilled(ticket.own_prefill, now - ticket.committed)
+        view.breaker = view.breaker.succeeded()
+        self._learn(ticket)
+        self.wake()
+
+    def finished(self, request: Request) -> None:
+        ticket = self._ticket(request)
+        lane = request.job.lane
+        self._outputs[lane] = _moved(self._outputs.get(lane), request.job.output)
+        self._ends[lane].append(self.cluster.now)
+        self.forget(ticket)
+        self.wake()
+
+    def lost(self, replica: Replica, requests: list[Request]) -> None:
+        self.upkeep.lost(replica, requests)
+
+    def joined(self, replica: Replica) -> None:
+        view = self.views.get(replica.id)
+        if view is None:
+            view = self.views[replica.id] = ReplicaView(self.settings, replica, self.cluster.now)
+        view.ready = True
+        view.breaker = view.breaker.came_back()
+        self.index.forget(replica.id)
+        self.describe(view)
+        self.wake()
+
+    # ------------------------------------------------------------------ acceptance
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.cluster.now * 1000)
+
+    def _ticket(self, request: Request) -> Ticket:
+        return self.tickets[f"{request.job.number:07d}"]
+
+    def _expected_output(self, lane: str) -> int:
+        return max(1, round(self._outputs.get(lane, 256.0) * self.options.estimate))
+
+    def _match(self, request: Request) -> dict[str, Matched]:
+        if not self.options.affinity:
+            return {}
+        blocks = (request.job.input + request.emitted) // self.cluster.profile.block
+        return self.index.match(self.cluster.now, request.hashes[:blocks])
+
+    def enqueue(self, ticket: Ticket) -> None:
+        """Into the book; what was in it before keeps its rank."""
+        job = ticket.request.job
+        self._inputs[job.lane] = _moved(self._inputs.get(job.lane), ticket.uncached)
+        peak = max((view.rate.value for view in self.views.values()), default=1.0)
+        self.book.enqueue(
+            self.now_ms,
+            ticket.id,
+            job.lane,
+            job.tenant,
+            input=job.input,
+            uncached=ticket.uncached,
+            kv=job.input + ticket.expected_output,
+            deadline=ticket.deadline,
+            peak_rate=peak,
+            weight=self.options.weights.get(job.tenant, 1.0),
+            rank=ticket.rank or None,
+            attempt=ticket.attempt,
+            emitted=ticket.request.emitted,
+        )
+        ticket.rank = ticket.rank or self.now_ms + min(self.settings.order.aging_ms, 1000 * ticket.uncached / peak)
+
+    def _admitted(self, ticket: Ticket) -> bool:
+        lane = ticket.request.job.lane
+        ticket.prediction = self.predict(ticket)
+        waiting = self.book.place(ticket.id).waiting
+        admission = admit(self.settings, lane, ticket.prediction, waiting, self.rng)
+        if not self.options.shedding or admission.action is not Action.SHED:
+            return True
+        self.audit.shed += 1
+        ticket.let_in = self.rng.random() < self.options.control
+        self.audit.let_in += ticket.let_in
+        return ticket.let_in
+
+    def predict(self, ticket: Ticket) -> Prediction:
+        """From where it stands now, of the seconds from now."""
+        lane = ticket.request.job.lane
+        ahead = self.book.place(ticket.id).ahead
+        loads = self.loads()
+        rules = self.settings.lane(lane)
+        demand = Demand(lane, ticket.request.job.input, ticket.expected_output)
+        taking = [load for load in loads if load.usable] or loads
+        best = min(assess(self.settings, demand, load, _tokens(ticket.matches, load.id)).prefill for load in taking)
+        share = lane_share(self.settings, lane, self._backlogged())
+        return self.predictors[lane].predict(
+            Ahead(
+                requests=ahead,
+                uncached=round(ahead * self._inputs.get(lane, 0.0)),
+                slots=int(sum(max(0, slots(rules, load.capn) - load.n) for load in taking)),
+                release_rate=sum(map(self._end_rate, LANES)) * share,
+                prefill_rate=sum(load.peak_rate * load.health for load in taking) * share,
+                best_prefill=best,
+            )
+        )
+
+    def _backlogged(self) -> frozenset[str]:
+        """The lanes with more waiting than the moment's arrivals, as the published snapshot of lanes says."""
+        return frozenset(head.lane for head in self.book.peek(self.now_ms, 1).heads)
+
+    def _end_rate(self, lane: str) -> float:
+        ends = self._ends[lane]
+        while ends and ends[0] < self.cluster.now - RATE_SECONDS:
+            ends.popleft()
+        return len(ends) / min(RATE_SECONDS, max(1.0, self.cluster.now))
+
+    def _learn(self, ticket: Ticket) -> None:
+        request = ticket.request
+        expected = ticket.matches.get(ticket.replica)
+        if request.sequence is not None and self.options.affinity:
+            blocks = request.hashes[: request.job.input // self.cluster.profile.block]
+            self.index.correct(self.cluster.now, ticket.replica, blocks, expected, request.sequence.cached)
+        if ticket.prediction is None or ticket.moved:
+            return
+        actual = self.cluster.now - request.job.at
+        objective = self.settings.lane(request.job.lane).objective_seconds
+        if ticket.prediction.trusted:
+            self.audit.predictions.append((ticket.prediction.expected, ticket.prediction.p90, actual))
+            self.audit.shed_in_vain += ticket.let_in and objective is not None and actual <= objective
+        self.predictors[request.job.lane].observe(ticket.prediction, actual)
+
+    def forget(self, ticket: Ticket) -> None:
+        """Settled."""
+        if self.redis_up:
+            self.book.settle(self.now_ms, ticket.id, emitted=ticket.request.emitted)
+        del self.tickets[ticket.id]
+
+    # ------------------------------------------------------------------ dispatch
+
+    def wake(self) -> None:
+        """Has a runner look soon; one look serves all that happens until then."""
+        if self._wake_at < self.cluster.now:
+            self._wake_at = self.cluster.now + WAKE_SECONDS
+            self.cluster.at(self._wake_at, self._dispatch)
+
+    def loads(self) -> list[Load]:
+        """All ready replicas."""
+        now = self.cluster.now
+        ready = [view for view in self.views.values() if view.ready]
+        counters = self.book.peek(self.now_ms, 0, [view.replica.id for view in ready]).replicas
+        pool = {view.replica.id: (view.breaker, counters[view.replica.id].n) for view in ready}
+        taking = usable(self.settings, pool, now)
+        return [view.load(counters[view.replica.id], now, view.replica.id in taking) for view in ready]
+
+    def counters(self, replica: str) -> Counters:
+        return self.book.peek(self.now_ms, 0, (replica,)).replicas[replica]
+
+    def describe(self, view: ReplicaView) -> None:
+        """A runner's scrape, as the book is told."""
+        self.book.describe(
+            self.now_ms,
+            view.replica.id,
+            capn=view.capn,
+            capkv=int(view.kv.promised),
+            peak_rate=view.rate.value,
+            open=view.ready,
+        )
+
+    def _dispatch(self) -> None:
+        if not self.redis_up or not self.runners:
+            return
+        while self._place_one():
+            pass
+
+    def _place_one(self) -> bool:
+        """Commits the first of the heads that can start somewhere."""
+        heads = self.book.peek(self.now_ms, PEEK).heads
+        loads = self.loads()
+        matches = {head.id: self._share(head) for head in heads if head.turn}
+        return any(head.turn and self._try(head, loads) for head in with_best_match_first(heads, matches))
+
+    def _share(self, head: Head) -> float:
+        ticket = self.tickets[head.id]
+        if self.cluster.now - ticket.matched > MATCHES_KEPT:
+            ticket.matches, ticket.matched = self._match(ticket.request), self.cluster.now
+        return max((each.tokens for each in ticket.matches.values()), default=0) / head.input
+
+    def _try(self, head: Head, loads: list[Load]) -> bool:
+        ticket = self.tickets[head.id]
+        waited = self.cluster.now - ticket.request.job.at
+        demand = _demand(head, waited)
+        matches = {load.id: _tokens(ticket.matches, load.id) for load in loads}
+        choice = choose(self.settings, demand, loads, matches, self.rng)
+        if not choice.id:
+            self._make_place(ticket, waited)
+            return False
+        self._turn += 1
+        runner = self.runners[self._turn % len(self.runners)]
+        committed = self.book.commit(
+            self.now_ms, head.id, choice.id, str(runner), uncached=choice.uncached, attempt=head.attempt
+        )
+        if not committed.attempt:
+            return False
+        ticket.own_prefill = choice.uncached
+        self._send(ticket, choice.id, runner, committed)
+        return True
+
+    def _send(self, ticket: Ticket, replica: str, runner: int, committed: Committed) -> None:
+        now, request = self.cluster.now, ticket.request
+        self.audit.dispatches[request.job.lane].append(now)
+        ticket.attempt, ticket.runner, ticket.replica = committed.attempt, runner, replica
+        ticket.committed, ticket.running, ticket.started = now, True, False
+        ticket.queued_prefill = self.counters(replica).qpf
+        if ticket.attempt == 1:
+            self.retries.dispatched(now, request.job.input)
+        if self.options.affinity:
+            blocks = request.hashes[: request.job.input // self.cluster.profile.block]
+            matched = _tokens(ticket.matches, replica) // self.cluster.profile.block
+            self.index.add(now, replica, checkpoint_hashes(blocks, self.settings.prefix.checkpoints, matched))
+        self.cluster.send(request, self.views[replica].replica)
+
+    def _make_place(self, ticket: Ticket, waited: float) -> None:
+        """Some running work ends for a request that would otherwise miss its objective."""
+        now, lane = self.cluster.now, ticket.request.job.lane
+        looked = max(ticket.preempted_for, self._nobody_at)
+        if not self.settings.lane(lane).preempts or now - looked < PREEMPT_EVERY:
+            return
+        prediction = self.predict(ticket)
+        if not should_preempt(self.settings, lane, prediction, waited=waited, can_start=False):
+            return
+        running = [each for each in self.book.running() if self.views[each.replica].ready]
+        chosen = victim(self.settings, lane, running)
+        ticket.preempted_for = now
+        if chosen is None:
+            self._nobody_at = now
+            return
+        self.book.preempt(self.now_ms, chosen.id, chosen.attempt)
+        self.cluster.at(now + WAKE_SECONDS, self._give_way, chosen.id, chosen.attempt)
+
+    def _look_for_idleness(self) -> None:
+        """Counts requests that a replica would take and that order does not hold back for a lane that trails."""
+        if self.redis_up and self.runners:
+            peeked, loads = self.book.peek(self.now_ms, PEEK), self.loads()
+            idle: dict[str, bool] = {}  # by id, whether it is its turn
+            for head in peeked.heads:
+                matches = {load.id: _tokens(self.tickets[head.id].matches, load.id) for load in loads}
+                taken = any(
+                    not assess(self.settings, _demand(head, 0.0), each, matches[each.id]).refusal for each in loads
+                )
+                if taken and peeked.waited_for in ("", head.lane):
+                    idle[head.id] = head.turn
+            both = [turn and self._idle[id] for id, turn in idle.items() if id in self._idle]
+            self.audit.looks += 1
+            self.audit.idle += any(both)
+            self.audit.held += bool(both) and not any(both)
+            self._idle = idle
+        self.cluster.at(self.cluster.now + AUDIT_SECONDS, self._look_for_idleness)
+
+    def _give_way(self, id: str, attempt: int) -> None:
+        """Its runner is told, and gives it back."""
+        ticket = self.tickets.get(id)
+        if ticket is None or not ticket.running or ticket.attempt != attempt or ticket.runner not in self.runners:
+            return
+        self.cluster.stop(ticket.request)
+        ticket.running, ticket.moved = False, True
+        self.audit.preemptions += 1
+        self.book.release(self.now_ms, id, attempt, emitted=ticket.request.emitted, preempted=True)
+        self.wake()
+
+
+def _demand(head: Head, waited: float) -> Demand:
+    input = head.input + head.emitted
+    return Demand(head.lane, input, max(1, head.kv - input), waited, head.avoid)
+
+
+def _tokens(matches: Mapping[str, Matched], replica: str) -> int:
+    found = matches.get(replica)
+    return found.tokens if found else 0
+
+
+def _moved(mean: float | None, value: float) -> float:
+    return float(value) if mean is None else mean + 0.02 * (value - mean)

@@ -1,0 +1,64 @@
+"""What the simulated product keeps of each request, what an experiment changes, and what is noted on the way."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.simulator.cluster import Request
+from inference.scheduling.prediction import Prediction
+from inference.scheduling.prefixes import Matched
+from inference.scheduling.settings import LANES
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A request as web process and runners know it."""
+
+    request: Request
+    id: str
+    expected_output: int
+    uncached: int
+    matches: dict[str, Matched] = field(default_factory=dict)
+    matched: float = 0.0  # when the matches were looked up
+    prediction: Prediction | None = None
+    attempt: int = 0
+    runner: int = -1
+    replica: str = ""
+    committed: float = 0.0
+    own_prefill: int = 0  # tokens
+    queued_prefill: int = 0  # tokens on the replica at commit, its own among them
+    rank: float = 0.0
+    deadline: int = 0
+    running: bool = False
+    started: bool = False  # the first token of this attempt came
+    moved: bool = False  # preempted or retried: its prediction is not judged
+    let_in: bool = False  # though it was to be shed, to see how it fares
+    preempted_for: float = -math.inf
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an experiment changes about the product. `estimate` multiplies the expected output."""
+
+    affinity: bool = True
+    shedding: bool = True
+    control: float = 0.0  # share of those to be shed that are let in all the same, as a sample
+    estimate: float = 1.0
+    runners: int = 2
+    weights: Mapping[str, float] = field(default_factory=dict)  # of tenants, default 1
+
+
+@dataclass
+class Audit:
+    """What the invariants ask for."""
+
+    predictions: list[tuple[float, float, float]] = field(default_factory=list)  # expected, p90, actual seconds
+    shed: int = 0  # was to be shed
+    let_in: int = 0  # of those, as a sample
+    shed_in_vain: int = 0  # of the sample: met the objective
+    looks: int = 0  # at whether a request waits beside a replica that would take it
+    idle: int = 0  # looks at which one did that did already a look before, and whose turn it was
+    held: int = 0  # the same for those that order held back behind another tenant's larger request
+    preemptions: int = 0
+    reclaimed: list[float] = field(default_factory=list)  # seconds from a runner's death until it waits again
+    dispatches: dict[str, list[float]] = field(default_factory=lambda: {lane: [] for lane in LANES})

@@ -1,0 +1,85 @@
+"""Calls with an `Idempotency-Key`: the same key and body follow one call, charged once, while its text lives.
+
+Several connections may follow it, and the last that leaves cancels it. A call that came to nothing (failed, cancelled,
+given up in the queue) is not repeated to anybody: the next caller with its key begins anew.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from chatsite.accounts import idempotency
+from chatsite.accounts.protocol import Principal
+from chatsite.database import run_db
+from inference import readers
+from inference.completions.acceptance import Accepted, Naming, Remember, accept, take_over
+from inference.completions.calls import Call
+from inference.completions.errors import IdempotencyExpired
+from inference.events import has_log
+from inference.models import Request, RequestStatus
+
+
+async def accept_once(
+    principal: Principal, route: str, key: str, body: bytes, call: Call, caller_id: UUID | None
+) -> tuple[Accepted, str | None]:
+    """The call, and this reader of it: None where nobody is waited for. Raises as `accept`, IdempotencyExpired,
+    IdempotencyInFlight, IdempotencyMismatch."""
+    reader = readers.new_reader(caller_id) if caller_id is not None else None
+    while (replay := await idempotency.begin(principal, route, key, body)) is not None:
+        if (earlier := await _attach(replay.answer, reader, caller_id)) is not None:
+            return earlier, reader
+        if await idempotency.reopen(principal, route, key, replay):
+            break
+    naming = Naming.new(call.chat)
+    try:
+        remember = _remember(principal, route, key, naming)
+        accepted = await accept(principal, call, remember, caller_id=caller_id, naming=naming)
+    except BaseException:
+        await idempotency.abandon(principal, route, key)
+        raise
+    if reader is not None:
+        await readers.join(accepted.requests, reader)
+    return accepted, reader
+
+
+def _remember(principal: Principal, route: str, key: str, naming: Naming) -> Remember:
+    def remember(requests: Sequence[UUID], prompt_tokens: int) -> None:
+        answer = {
+            "requests": [str(one) for one in requests],
+            "prompt_tokens": prompt_tokens,
+            "id": naming.id,
+            "created": naming.created,
+        }
+        idempotency.record(principal, route, key, 200, answer)
+
+    return remember
+
+
+async def _attach(record: dict[str, Any], reader: str | None, caller_id: UUID | None) -> Accepted | None:
+    """The earlier call, which goes on or has succeeded; None when it came to nothing. Raises IdempotencyExpired."""
+    requests = tuple(UUID(one) for one in record["requests"])
+    rows = await run_db(_rows, requests)
+    if not _came_to_nothing(rows) and any(row.status != RequestStatus.SUCCEEDED for row in rows):
+        if reader is not None and not await readers.join(requests, reader):
+            return None
+        await take_over(requests, caller_id)  # the process that began may be gone
+        rows = await run_db(_rows, requests)
+    if _came_to_nothing(rows):
+        return None
+    ended = [row.id for row in rows if row.status == RequestStatus.SUCCEEDED]
+    if len(rows) < len(requests) or not all([await has_log(one) for one in ended]):
+        raise IdempotencyExpired
+    return Accepted(requests, record["prompt_tokens"], Naming(record["id"], record["created"]))
+
+
+def _rows(requests: Sequence[UUID]) -> list[Request]:
+    return list(Request.objects.filter(id__in=requests).only("id", "status", "cancel_requested_at"))
+
+
+def _came_to_nothing(rows: Sequence[Request]) -> bool:
+    """One that is to be cancelled has not ended yet, and will come to nothing."""
+    return any(
+        row.status != RequestStatus.SUCCEEDED
+        and (row.status in Request.TRANSITIONS.terminal or row.cancel_requested_at is not None)
+        for row in rows
+    )

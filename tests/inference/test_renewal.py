@@ -1,0 +1,64 @@
+"""A reservation lives as long as its request is open, however long it waits."""
+
+import time
+
+import pytest
+
+from chatsite.ids import new_id
+from inference import renewal, services, sweep
+from inference.models import RequestStatus
+from quotas.errors import TooManyReplies
+from quotas.protocol import PlanLimits
+from quotas.services import reserve
+from tests.inference.runner.conftest import House, house, model
+from tests.waiting import wait_until
+
+__all__ = ["house", "model"]
+ONE_AT_ONCE = PlanLimits("test", "paid", 100_000, 1)
+
+
+@pytest.fixture
+def short_waits(settings: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.QUEUE_TIMEOUT_SECONDS = {"paid": 0.6}  # type: ignore[attr-defined]
+    monkeypatch.setattr(renewal, "EVERY_SECONDS", 0.1)
+
+
+async def refused(house: House) -> bool:
+    try:
+        await reserve(house.person.principal, ONE_AT_ONCE, {new_id(): 5}, 0.1)
+    except TooManyReplies:
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_while_a_model_loads_those_who_wait_keep_their_places(house: House) -> None:
+    message = await house.ask(20)
+    until = time.monotonic() + 3 * 0.6
+
+    async def loading() -> bool:
+        await sweep.sweep(loading={house.model.name})
+        assert await refused(house)
+        return time.monotonic() > until
+
+    await wait_until(loading)
+    assert (await house.request(message)).status == RequestStatus.QUEUED
+    await services.cancel(message.request_id)
+    await house.nothing_is_held()
+    assert not await refused(house)
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_more_than_one_batch_is_renewed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "BATCH", 2)
+    messages = [await house.ask(20) for _ in range(5)]
+    await renewal.renew_waiting()
+    await wait_until(lambda: _over(messages[-1]), 3)
+    limits = PlanLimits("test", "paid", 100_000, 5)
+    with pytest.raises(TooManyReplies):
+        await reserve(house.person.principal, limits, {new_id(): 5}, 1)
+
+
+def _over(message: object) -> bool:
+    """Whether its reservation would have expired by now."""
+    return time.time() > message.created_at.timestamp() + 0.8  # type: ignore[attr-defined]
