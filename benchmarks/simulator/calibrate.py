@@ -123,17 +123,17 @@ class Sent:
     """A load as the engine served it, when the machine was `slower` than at the fit."""
 
     timings: list[Timing]
-    before: float
-    after: float
+    before: tuple[float, float]  # of prefill and of decode steps
+    after: tuple[float, float]
 
     @property
-    def slower(self) -> float:
-        return (self.before + self.after) / 2
+    def slower(self) -> tuple[float, float]:
+        return (self.before[0] + self.after[0]) / 2, (self.before[1] + self.after[1]) / 2
 
     @property
     def noise(self) -> float:
         """The slowest of the probes; in a quiet round it is about 1."""
-        return max(self.before, self.after)
+        return max(*self.before, *self.after)
 
 
 async def send_load(
@@ -146,11 +146,14 @@ async def send_load(
     return Sent(timings, before, after)
 
 
-async def _slowness(session: aiohttp.ClientSession, engine: RealEngine, profile: Profile, salt: str) -> float:
-    """What a prefill takes now, over what the profile says."""
-    times = [(await ask(session, engine, Prompt(PROBE, 1), f"{salt}{turn}")).first for turn in range(3)]
-    [fitted] = replay(profile, [(0.0, Sequence(PROBE, 1, []))])
-    return median(times) / fitted.first
+async def _slowness(
+    session: aiohttp.ClientSession, engine: RealEngine, profile: Profile, salt: str
+) -> tuple[float, float]:
+    """What a prefill and a decode step take now, over what the profile says."""
+    timings = [await ask(session, engine, Prompt(PROBE, 17), f"{salt}{turn}") for turn in range(3)]
+    [fitted] = replay(profile, [(0.0, Sequence(PROBE, 17, []))])
+    decode = median(timing.last - timing.first for timing in timings) / (fitted.last - fitted.first)
+    return median(timing.first for timing in timings) / fitted.first, decode
 
 
 async def _send(session: aiohttp.ClientSession, engine: RealEngine, arrivals: Arrivals, salt: str) -> list[Timing]:
@@ -169,14 +172,16 @@ def compare(profile: Profile, arrivals: Arrivals, rounds: SequenceOf[Sent]) -> d
     last: list[list[float]] = [[] for _ in arrivals]
     simulated: list[Replayed] = []
     for sent in rounds:
-        simulated = replay(profile.slower(sent.slower), [(at, sequence_of(prompt, profile)) for at, prompt in arrivals])
+        simulated = replay(
+            profile.slower(*sent.slower), [(at, sequence_of(prompt, profile)) for at, prompt in arrivals]
+        )
         for place, (ours, theirs) in enumerate(zip(simulated, sent.timings, strict=True)):
             first[place].append(ours.first / theirs.first - 1)
             last[place].append(ours.last / theirs.last - 1)
     timings = rounds[-1].timings
     return {
         "requests": len(arrivals),
-        "slower": [round(sent.slower, 2) for sent in rounds],
+        "slower": [[round(times, 2) for times in sent.slower] for sent in rounds],
         "ttft_error_p50": round(median(abs(median(errors)) for errors in first), 3),
         "total_error_p50": round(median(abs(median(errors)) for errors in last), 3),
         "ttft_bias": round(median(median(errors) for errors in first), 3),

@@ -39,16 +39,15 @@ class Profile:
             + self.per_context_token * context
         )
 
-    def slower(self, times: float) -> "Profile":
-        """The same engine on worse hardware."""
+    def slower(self, prefill: float, decode: float) -> "Profile":
+        """The same engine where prompts take `prefill` times as long and decode steps `decode` times."""
         return replace(
             self,
-            name=f"{self.name} {times:g}x slow",
-            base=self.base * times,
-            per_prefill_token=self.per_prefill_token * times,
-            per_prefill_pair=self.per_prefill_pair * times,
-            per_decode_sequence=self.per_decode_sequence * times,
-            per_context_token=self.per_context_token * times,
+            base=self.base * decode,
+            per_prefill_token=self.per_prefill_token * prefill,
+            per_prefill_pair=self.per_prefill_pair * prefill,
+            per_decode_sequence=self.per_decode_sequence * decode,
+            per_context_token=self.per_context_token * decode,
         )
 
 

@@ -75,7 +75,7 @@ async def with_retry(*tabs: Visitor) -> Visitor | None:
 
 async def test_s3_what_two_tabs_send_at_once_survives(visitor: Visitor, another_tab: Visitor) -> None:
     await both_open(visitor, another_tab)
-    visitor.site.engine("options", first_token_seconds=1.0, stop=0.3)
+    visitor.site.engine("options", first_token_seconds=1.0, script="Here you are.")
     await asyncio.gather(visitor.send("From the left"), another_tab.send("From the right"))
     refused = await wait_until(lambda: with_retry(visitor, another_tab), 10)  # told to wait, its message kept
     await wait_until(lambda: visitor.site.execute(ENDED) == [(2,)], 15)
