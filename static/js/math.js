@@ -61,6 +61,14 @@ let working = false;
 // The TeX of a formula that is typeset, or soon will be.
 export const sourceOf = (element) => sources.get(element);
 
+// What has to be scrolled to be read can be scrolled with the keyboard too.
+const sizes = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    if (target.scrollWidth > target.clientWidth + 1) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
+  }
+});
+
 function leave(element, why) {
   element.classList.add("unset");
   element.title = why;
@@ -78,6 +86,7 @@ function set(katex, element) {
   const start = performance.now();
   try {
     put(element, katex.renderToString(source, { displayMode, trust: false, maxExpand: 1_000, maxSize: 50 }));
+    sizes.observe(element);
   } catch (error) {
     leave(element, error.message);
   }

@@ -102,7 +102,7 @@ async def test_what_moves_in_the_theme_keeps_to_the_policy(operator: Visitor) ->
 async def test_anything_is_found_by_its_id(operator: Visitor, site: LiveSite) -> None:
     page = operator.page
     [[request]] = site.execute("SELECT id FROM inference_request ORDER BY id DESC LIMIT 1")
-    await page.get_by_role("searchbox", name="Find anything by its id").fill(f"req_{request}")
+    await page.get_by_role("search", name="Find anywhere").get_by_role("searchbox").fill(f"req_{request}")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
     for step in ("Accepted and queued", "Claimed by a replica", "First token", "Done"):

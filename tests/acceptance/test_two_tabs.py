@@ -44,7 +44,7 @@ async def test_s1_a_refresh_and_a_second_tab_see_all_of_a_running_reply_once(
     for tab in (visitor, another_tab):
         assert (await tab.reply()).split() == stored.split()
 
-    visitor.site.engine("options", stop=0.2)
+    visitor.site.engine("options", script="And so they came again.")
     await another_tab.send("And again")
     await visitor.sees("And again")  # the other tab hears of it
     await visitor.idle()
