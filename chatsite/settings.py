@@ -247,20 +247,14 @@ UNFOLD = {
     "SIDEBAR": {"show_search": True, "navigation": "chatsite.admin_site.navigation"},
 }
 
-# Inference: numbers of ../SCHEDULER that an operator may change
-LEASE_SECONDS = 7.0  # a lease lives so long without a renewal
-ABORT_AFTER_SECONDS = 5.0  # a runner aborts its own streams so long after sending its last successful renewal
-HEARTBEAT_SECONDS = 1.0
+# Inference. What decides who is next, and on which replica, is in inference.scheduling.settings and in the admin
 PERSIST_SECONDS = 1.0
-MAX_ATTEMPTS = 3
-FAILOVER_WAIT_SECONDS = env.float(
-    "FAILOVER_WAIT_SECONDS", 10.0
-)  # a reply that was cut waits so long for another replica
 CHAT_TEMPERATURE = env.float("CHAT_TEMPERATURE", 0.7)  # an engine's usual default of 1.0 makes small models ramble
-QUEUE_TIMEOUT_SECONDS = {"enterprise": 30.0, "paid": 30.0, "free": 60.0, "batch": 86400.0}
 REPLICA_SLOTS = env.int(
     "REPLICA_SLOTS", 128
 )  # sequences handed to one replica at a time, where models.toml does not say
+# tokens/s that a replica reads of prompts, until it has shown it; 0: a prompt of our own tells when it comes up
+PREFILL_TOKENS_PER_SECOND = env.float("PREFILL_TOKENS_PER_SECOND", 0.0)
 RUNNER_STREAMS = env.int("RUNNER_STREAMS", 512)  # streams of one runner process
 COALESCE_SECONDS = env.float("COALESCE_SECONDS", 0.1)  # tokens of a busy stream are gathered up to this long
 LOG_TTL_SECONDS = 120  # a token log lives so long after its message is final

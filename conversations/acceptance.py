@@ -17,6 +17,7 @@ from conversations.models import Message
 from conversations.prompting import Fitted
 from conversations.selectors import Reply
 from inference import services as inference_services
+from inference import tuning
 from inference.protocol import Cursor, Prepared, Sampling
 from inference.services import OpenedRequest
 from quotas import services as quota_services
@@ -72,7 +73,7 @@ async def accept(offer: Offer) -> Accepted:
 async def _accept(offer: Offer) -> Accepted:
     organization_id, plan, request_id = offer.principal.organization_id, offer.draft.plan, _request_id(offer)
     tokens = len(offer.fitted.token_ids) + offer.fitted.max_tokens
-    wait = settings.QUEUE_TIMEOUT_SECONDS[plan.tier]
+    wait = tuning.queue_timeout(plan.tier)
     remaining = await quota_services.reserve(offer.principal, plan, {request_id: tokens}, wait)
     try:
         opened = await run_db(_write, offer)

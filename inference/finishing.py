@@ -33,7 +33,7 @@ def release_calls(request: Request) -> list[Call]:
     told = [notices.announce_call(request.user_id, request.owner_id)] if request.owner_kind == "message" else []
     return [
         close_call(request.id, settings.LOG_TTL_SECONDS, result_of(request)),
-        Scheduler(async_client(), request.model_id).settle_call(request.id),
+        Scheduler(async_client(), request.model_id).settle_call(str(request.id), request.output_tokens),
         settle_call(request.organization_id, request.id, used),
         *told,
     ]

@@ -215,3 +215,19 @@ class CallReading(models.Model):
 
     def __str__(self) -> str:
         return f"{self.staff_email} read call_{self.call_id}"
+
+
+class SchedulerTuning(models.Model):
+    """What the admin has changed of the scheduler's settings: one row, or none."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    values = models.JSONField(default=dict)  # nested as in SchedulerSettings, what differs from the defaults
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = "scheduler settings"
+        verbose_name_plural = "scheduler settings"
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="one_row_of_scheduler_settings")]
+
+    def __str__(self) -> str:
+        return "Scheduler settings"

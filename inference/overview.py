@@ -9,10 +9,9 @@ from django.utils import timezone
 
 from chatsite.admin_filters import made_since
 from chatsite.redis import sync_client
-from inference.models import Lane, Model, Replica, Request, RequestStatus
+from inference.models import Model, Replica, Request, RequestStatus
 from inference.redis import keys
-from inference.replicas import published_states_now
-from inference.routing import ReplicaState
+from inference.replicas import ReplicaState, published_states_now
 
 MOST_COUNTED = 100_000  # requests; a busier day is counted from its newest
 MOST_FAILURES = 8
@@ -105,18 +104,15 @@ def _failures(since: datetime) -> list[Request]:
 def load_serving() -> list[Serving]:
     """Enabled models in the order of menus. Raises RedisError."""
     models = list(Model.objects.filter(enabled=True).prefetch_related("replicas"))
-    lanes = [lane.value for lane in Lane]
     with sync_client().pipeline(transaction=False) as pipe:
         for model in models:
-            for lane in lanes:
-                pipe.zcard(keys.queue(keys.scheduler(model.name), lane))
+            pipe.zcard(keys.waiting(keys.scheduler(model.name)))
         lengths = pipe.execute()
     found = []
-    for index, model in enumerate(models):
+    for model, waiting in zip(models, lengths, strict=True):
         replicas = [row for row in model.replicas.all() if row.enabled]
         states = states_of(replicas)
         served = [ServedReplica(row.id, row.url, states[row.id]) for row in replicas]
-        waiting = sum(lengths[index * len(lanes) : (index + 1) * len(lanes)])
         found.append(Serving(model.name, str(model), waiting, served))
     return found
 

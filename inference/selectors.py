@@ -11,8 +11,7 @@ from inference.errors import ModelNotAllowed, UnknownModel
 from inference.models import Model, Partial, Replica, Request
 from inference.protocol import QueuePlace
 from inference.redis.scheduler import Scheduler
-from inference.replicas import published_states
-from inference.routing import ReplicaState
+from inference.replicas import ReplicaState, published_states
 from inference.settlement import join_text
 
 known_models: ShortCache[str, Model] = ShortCache(5.0)  # a changed models.toml is seen everywhere after this long
@@ -117,7 +116,7 @@ async def queue_place(request_id: UUID) -> QueuePlace | None:
     model = await run_db(lambda: Request.objects.filter(id=request_id).values_list("model_id", flat=True).first())
     if model is None:
         return None
-    place = await Scheduler(async_client(), model).place(request_id)
+    place = await Scheduler(async_client(), model).place(str(request_id))
     if place is None:
         return None
     state = (await readiness()).get(model, ReplicaState.DOWN)

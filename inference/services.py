@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import structlog
-from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
@@ -18,12 +17,14 @@ from redis.exceptions import RedisError
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.redis import Put, async_client, run_pipeline
-from inference import prompt_store, tokenization
+from inference import prompt_store, tokenization, tuning
 from inference.catalog import ModelSpec
 from inference.finishing import settle_unclaimed
 from inference.models import Lane, Model, Replica, Request
 from inference.protocol import Prepared, Turn
+from inference.queueing import enqueue_call
 from inference.redis.scheduler import Scheduler
+from inference.scheduling.answers import State
 from inference.settlement import CANCELLED
 
 log = structlog.get_logger(__name__)
@@ -39,7 +40,7 @@ class OpenedRequest:
     model: str
     lane: str
     tenant: UUID
-    deadline_ms: int
+    deadline: datetime
     prepared: Prepared
     prompt: Put  # made before the commit: what cannot be written is refused while nothing is promised
 
@@ -73,9 +74,10 @@ def open_request(
     `caller_id`: the process that holds the connection, where its end is to cancel the request. `bills_partial`: whether
     its owner has something of an answer that breaks off.
     """
+    tuning.refresh()
     lane = LANES[tier]
     now = timezone.now()
-    deadline = now + timedelta(seconds=settings.QUEUE_TIMEOUT_SECONDS[lane])
+    deadline = now + timedelta(seconds=tuning.queue_timeout(lane))
     row: dict[str, Any] = {
         "id": request_id,
         "organization_id": principal.organization_id,
@@ -99,8 +101,7 @@ def open_request(
     prompt = prompt_store.put(request_id, prepared)
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_REQUEST, row)
-    tenant, deadline_ms = principal.organization_id, int(deadline.timestamp() * 1000)
-    return OpenedRequest(request_id, prepared.model, lane, tenant, deadline_ms, prepared, prompt)
+    return OpenedRequest(request_id, prepared.model, lane, principal.organization_id, deadline, prepared, prompt)
 
 
 def cache_salt(organization_id: UUID) -> str:
@@ -116,12 +117,14 @@ async def submit_all(opened: Sequence[OpenedRequest]) -> None:
 
 async def submit(opened: OpenedRequest) -> None:
     """Hands the prompt and the request to Redis. On failure the row stands, and the sweep submits it later."""
-    call = Scheduler(async_client(), opened.model).enqueue_call(
+    call = enqueue_call(
+        Scheduler(async_client(), opened.model),
         opened.id,
         opened.lane,
         opened.tenant,
-        tokens=len(opened.prepared.token_ids),
-        deadline_ms=opened.deadline_ms,
+        input=len(opened.prepared.token_ids),
+        max_tokens=opened.prepared.sampling.max_tokens,
+        deadline=opened.deadline,
     )
     try:
         [result] = await run_pipeline(async_client(), [call], opened.prompt)
@@ -138,13 +141,13 @@ async def cancel(request_id: UUID) -> None:
     if model is None:
         return
     try:
-        state = await Scheduler(async_client(), model).cancel(request_id)
+        state = await Scheduler(async_client(), model).cancel(str(request_id))
     except (RedisError, OSError) as error:
         log.warning("stop not announced", request=str(request_id), error=str(error))  # the sweep reads the row
         return
-    if state in ("queued", "unknown"):
+    if state in (State.QUEUED, State.UNKNOWN):
         # Unknown: Redis lost it, or the submission is still under way; the row decides.
-        await settle_unclaimed(request_id, CANCELLED, only_queued=state == "unknown")
+        await settle_unclaimed(request_id, CANCELLED, only_queued=state is State.UNKNOWN)
 
 
 def _note_cancel(request_id: UUID) -> str | None:

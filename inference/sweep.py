@@ -7,31 +7,30 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
-from django.conf import settings
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
-from inference import presence, readers, renewal
+from inference import presence, readers, renewal, tuning
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
-from inference.redis import keys
+from inference.queueing import enqueue_call
+from inference.redis import keys, rules
 from inference.redis.scheduler import Scheduler
-from inference.replicas import published_states
-from inference.routing import ReplicaState
+from inference.replicas import ReplicaState, published_states
 from inference.settlement import CANCELLED, ENDINGS, Ending
 from quotas.services import restore as restore_reservation
 
 log = structlog.get_logger(__name__)
 UNKNOWN_AFTER = timedelta(seconds=3)  # a queued row that Redis does not know by then is entered again
-LOST_AFTER_SECONDS = settings.LEASE_SECONDS + 1  # so is a running one, when its runner has not re-opened it
 RELEASE_AFTER = timedelta(seconds=2)
 BATCH = 500
 
 
 async def sweep(loading: Collection[str] | None = None) -> None:
     """`loading`: models of which no replica is ready yet, where the caller knows. Raises redis and database errors."""
+    await run_db(tuning.refresh)
     for model in await run_db(_model_names):
         still = model in loading if loading is not None else await _is_loading(model)
         await _reap(model, loading=still)
@@ -42,10 +41,8 @@ async def sweep(loading: Collection[str] | None = None) -> None:
 
 async def _reap(model: str, *, loading: bool) -> None:
     scheduler = Scheduler(async_client(), model)
-    ended = await scheduler.reap(
-        max_attempts=settings.MAX_ATTEMPTS, loading=loading, wait_seconds=settings.FAILOVER_WAIT_SECONDS
-    )
-    for request_id, outcome in ended:
+    for id, outcome in await scheduler.reap(loading=loading):
+        request_id = UUID(id)
         if not await settle_unclaimed(request_id, await _ending(model, outcome)):
             await _forget(scheduler, request_id)
 
@@ -65,8 +62,7 @@ async def _forget(scheduler: Scheduler, request_id: UUID) -> None:
     if request is not None:
         await run_db(mark_released, await release([request]))
     else:
-        call = scheduler.settle_call(request_id)
-        await call.script(scheduler.client, call.prefix, *call.args)
+        await scheduler.run(scheduler.settle_call(str(request_id)))
 
 
 async def _compare() -> None:
@@ -85,7 +81,7 @@ async def _compare() -> None:
             if not is_known:
                 await _enter_again(scheduler, request_id)
             elif cancelled:
-                await scheduler.cancel(request_id)  # whoever asked may have died before telling Redis
+                await scheduler.cancel(str(request_id))  # whoever asked may have died before telling Redis
 
 
 async def _cancel_uncalled() -> None:
@@ -111,19 +107,21 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         await settle_unclaimed(request.id, CANCELLED)
         return
     log.info("request entered again", request=str(request.id), status=request.status)
-    deadline = max(request.deadline, timezone.now() + timedelta(seconds=settings.FAILOVER_WAIT_SECONDS))
-    call = scheduler.enqueue_call(
+    deadline = max(request.deadline, timezone.now() + timedelta(seconds=rules.settings().lease.requeued_wait_seconds))
+    call = enqueue_call(
+        scheduler,
         request.id,
         request.lane,
         request.organization_id,
-        tokens=request.prompt_tokens,
-        deadline_ms=int(deadline.timestamp() * 1000),
+        input=request.prompt_tokens,
+        max_tokens=request.sampling["max_tokens"],
+        deadline=deadline,
+        rank=request.created_at.timestamp() * 1000,
         attempt=request.attempt,
-        emitted=request.base_tokens if request.attempt else 0,
     )
-    await call.script(scheduler.client, call.prefix, *call.args)
+    await scheduler.run(call)
     reserved = request.billed_prompt + request.sampling["max_tokens"]
-    wait = settings.QUEUE_TIMEOUT_SECONDS[request.lane]
+    wait = tuning.queue_timeout(request.lane)
     await restore_reservation(request.organization_id, request.id, reserved, wait)
     await scheduler.client.delete(keys.missing(request.id))
 
@@ -133,7 +131,7 @@ async def _long_missing(request_id: UUID) -> bool:
     if await client.set(key, now, nx=True, ex=60):
         return False
     since = await client.get(key)
-    return since is not None and now - float(since) > LOST_AFTER_SECONDS
+    return since is not None and now - float(since) > rules.settings().lease.lease_seconds + 1
 
 
 async def _is_loading(model: str) -> bool:

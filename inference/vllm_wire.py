@@ -281,10 +281,12 @@ class EngineStats:
     block_size: int  # tokens; 0 when not told
     kv_blocks: int = 0  # of all ranks; 0 when not told
     preemptions: int = 0  # since it started
+    generated: int = 0  # tokens since it started
 
 
 _SAMPLE = re.compile(
-    rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|num_preemptions_total)\{[^\n]*\} (\S+)$",
+    rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|num_preemptions_total"
+    rb"|generation_tokens_total)\{[^\n]*\} (\S+)$",
     re.MULTILINE,
 )
 _CACHE_CONFIG = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\} ", re.MULTILINE)
@@ -306,4 +308,5 @@ def parse_stats(metrics: bytes) -> EngineStats | None:
         block_size=max((int(config.get(b"block_size", 0)) for config in configs), default=0),
         kv_blocks=sum(int(config.get(b"num_gpu_blocks", 0)) for config in configs),
         preemptions=int(sum(samples.get(b"num_preemptions_total", ()))),
+        generated=int(sum(samples.get(b"generation_tokens_total", ()))),
     )

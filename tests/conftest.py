@@ -27,6 +27,7 @@ from quotas import selectors as quota_selectors
 from quotas.models import Plan
 from quotas.services import subscribe
 from tests import database as test_database
+from tests import tuning
 
 test_database.install()
 
@@ -76,6 +77,7 @@ def _quick_passwords(settings: Any) -> None:
 def _fresh_caches() -> Iterator[None]:
     """What the process remembers for seconds must not outlive a test."""
     yield
+    tuning.forget()
     account_services.known_keys.clear()
     account_sessions.seen_lately.clear()
     quota_selectors.known_plans.clear()

@@ -13,7 +13,7 @@ from django.db import transaction
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.ids import new_id
-from inference import keeping, selectors, services, tokenization
+from inference import keeping, selectors, services, tokenization, tuning
 from inference.completions.calls import Call, Prompt
 from inference.completions.errors import InvalidValue
 from inference.errors import ContextTooLong
@@ -156,7 +156,7 @@ async def _encoded(model: Model, prompt: Prompt) -> list[int]:
 async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Choice]) -> Remaining:
     """For all or for none."""
     wanted = {choice.request_id: choice.reserved for choice in choices}
-    return await quota_services.reserve(principal, plan, wanted, settings.QUEUE_TIMEOUT_SECONDS[plan.tier])
+    return await quota_services.reserve(principal, plan, wanted, tuning.queue_timeout(plan.tier))
 
 
 async def _give_back(principal: Principal, choices: Sequence[_Choice]) -> None:

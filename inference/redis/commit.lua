@@ -1,21 +1,34 @@
--- Gives the head of a lane to a replica: the lease, the count on the replica and the lane's clock in one step.
+-- Places a request: order, gate, slots and KV are checked, and everything is counted, in one step.
 -- KEYS[1] scheduler prefix
--- ARGV    id, replica, the replica's slots, runner, lease (ms), cost divided by the lane's weight
--- returns the attempt's number, or 0 when it is no longer the head of its lane, or -1 when the replica is full
-local p, id, replica = KEYS[1], ARGV[1], ARGV[2]
-local req, rep = p .. ':req:' .. id, p .. ':rep:' .. replica
-local f = redis.call('HMGET', req, 'state', 'lane', 'attempt')
-if f[1] ~= 'queued' then return 0 end
-local queue = p .. ':q:' .. f[2]
-if redis.call('ZRANK', queue, id) ~= 0 then return 0 end
-if tonumber(redis.call('HGET', rep, 'n') or '0') >= tonumber(ARGV[3]) then return -1 end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local attempt = tonumber(f[3]) + 1
-redis.call('ZREM', queue, id)
+-- ARGV    rules, id, replica, runner, tokens that this replica has to prefill, attempts so far as `peek` showed them
+-- returns {attempt, ''}, the same again for the same call, or {0, why}: gone, turn, replica, slots, kv or gate
+local id, replica, runner, uncached, before = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local f = redis.call('HMGET', p .. ':req:' .. id, 'state', 'lane', 'tenant', 'attempt', 'input', 'kv', 'emitted', 'replica',
+  'runner')
+if not f[1] then return {0, 'gone'} end
+local attempt = tonumber(f[4])
+if f[1] == 'running' and attempt == before + 1 and f[8] == replica and f[9] == runner then return {attempt, ''} end
+if f[1] ~= 'queued' or attempt ~= before then return {0, 'gone'} end
+
+local rules, lane, tenant = cmsgpack.unpack(ARGV[1]), f[2], f[3]
+local queue = p .. ':q:' .. lane .. ':' .. tenant
+if redis.call('ZRANGE', queue, 0, 0)[1] ~= id then return {0, 'turn'} end
+if waits_for(rules, waiting_lanes(), lane) ~= '' then return {0, 'turn'} end
+if not tenant_has_turn(rules, lane, tenant) then return {0, 'turn'} end
+
+local input, emitted = tonumber(f[5]), tonumber(f[7])
+local context = math.max(tonumber(f[6]), input + emitted)
+local r = redis.call('HMGET', p .. ':rep:' .. replica, 'open', 'n', 'capn', 'kv', 'capkv', 'qpf', 'rate')
+if r[1] ~= '1' then return {0, 'replica'} end
+local n, capn, capkv, qpf = tonumber(r[2] or 0), tonumber(r[3]), tonumber(r[5]), tonumber(r[6] or 0)
+local ceiling = rules.ceiling[lane]
+local slots = capn > 0 and math.max(1, math.floor(ceiling * capn + 1e-9)) or 0
+if n + 1 > slots then return {0, 'slots'} end
+if n > 0 and capkv > 0 and tonumber(r[4] or 0) + context > ceiling * capkv then return {0, 'kv'} end
+if qpf > 0 and qpf + uncached > rules.gate[lane] * tonumber(r[7]) then return {0, 'gate'} end
+
+charge(rules, lane, tenant, uncached + rules.cached * math.max(0, input + emitted - uncached))
+remove(lane, tenant, id)
 redis.call('ZREM', p .. ':deadline', id)
-redis.call('HSET', req, 'state', 'running', 'attempt', attempt, 'replica', replica, 'runner', ARGV[4])
-redis.call('HINCRBY', rep, 'n', 1)
-redis.call('ZADD', p .. ':lease', now + tonumber(ARGV[5]), id)
-redis.call('HINCRBYFLOAT', p .. ':lvt', f[2], ARGV[6])
-return attempt
+hold(rules, id, replica, runner, uncached, context, emitted, attempt + 1, now())
+return {attempt + 1, ''}

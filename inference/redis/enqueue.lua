@@ -1,30 +1,24 @@
--- Puts a request into its lane's queue; idempotent by id.
+-- Lets a request wait; idempotent by id.
 -- KEYS[1] scheduler prefix
--- ARGV    id, lane, tenant, input tokens, deadline (ms, absolute), attempts so far, tokens emitted so far, avoid ('' or a replica)
+-- ARGV    rules, id, lane, tenant, weight of the tenant, input tokens, uncached tokens, KV tokens it may need,
+--         deadline (ms, absolute), prefill rate (tokens/s; '' as the runners say), rank ('' now, or the one it had),
+--         attempts so far, tokens emitted so far, replica to avoid ('' none)
 -- returns 1 when it was added, 0 when it was known already
-local p, id, lane = KEYS[1], ARGV[1], ARGV[2]
+local id, lane, tenant = ARGV[2], ARGV[3], ARGV[4]
 local req = p .. ':req:' .. id
 if redis.call('EXISTS', req) == 1 then return 0 end
-local t = redis.call('TIME')
-local rank = t[1] * 1000 + math.floor(t[2] / 1000)
-local queue = p .. ':q:' .. lane
-
--- A lane that was idle takes up its clock where the slowest busy lane stands: idling earns no credit.
-if redis.call('EXISTS', queue) == 0 then
-  local floor
-  for _, other in ipairs({'enterprise', 'paid', 'free', 'batch'}) do
-    if redis.call('EXISTS', p .. ':q:' .. other) == 1 then
-      local clock = tonumber(redis.call('HGET', p .. ':lvt', other) or '0')
-      if not floor or clock < floor then floor = clock end
-    end
-  end
-  local own = tonumber(redis.call('HGET', p .. ':lvt', lane) or '0')
-  if floor and own < floor then redis.call('HSET', p .. ':lvt', lane, floor) end
+local rules = cmsgpack.unpack(ARGV[1])
+local rank = ARGV[11]
+if rank == '' then
+  local rate, later = tonumber(ARGV[10]) or tonumber(redis.call('HGET', p .. ':pace', 'rate') or 0), 0
+  if rate > 0 then later = math.min(rules.aging, 1000 * tonumber(ARGV[7]) / rate) end
+  rank = exact(now() + later)
 end
-
-redis.call('HSET', req, 'state', 'queued', 'lane', lane, 'tenant', ARGV[3], 'input', ARGV[4], 'deadline', ARGV[5],
-  'attempt', ARGV[6], 'emitted', ARGV[7], 'avoid', ARGV[8], 'rank', rank, 'failures', 0)
-redis.call('ZADD', queue, rank, id)
-redis.call('ZADD', p .. ':deadline', ARGV[5], id)
+redis.call('HSET', req, 'state', 'queued', 'lane', lane, 'tenant', tenant, 'input', ARGV[6], 'uncached', ARGV[7],
+  'kv', ARGV[8], 'deadline', ARGV[9], 'rank', rank, 'attempt', ARGV[12], 'emitted', ARGV[13], 'avoid', ARGV[14],
+  'failures', 0, 'preemptions', 0)
+redis.call('ZADD', p .. ':deadline', ARGV[9], id)
+enter(lane, tenant, tonumber(ARGV[5]))
+push(rules, lane, tenant, rank, id)
 redis.call('PUBLISH', p .. ':wake', 'work')
 return 1

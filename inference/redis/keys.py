@@ -51,10 +51,20 @@ def place(prefix: str, request_id: UUID) -> str:
     return f"{prefix}:req:{request_id}"
 
 
-def queue(prefix: str, lane: str) -> str:
-    """Who waits in a lane, in order."""
-    return f"{prefix}:q:{lane}"
+def waiting(prefix: str) -> str:
+    """All that waits, by when its wait is over."""
+    return f"{prefix}:deadline"
 
 
 def replica(prefix: str, replica_id: UUID) -> str:
     return f"{prefix}:rep:{replica_id}"
+
+
+def prefixes(prefix: str) -> str:
+    """Which prompts went to which replica, for the runners' indexes."""
+    return f"{prefix}:prefixes"
+
+
+def pace(prefix: str) -> str:
+    """How fast the model's requests end, and its replicas read."""
+    return f"{prefix}:pace"

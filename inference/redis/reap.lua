@@ -1,58 +1,39 @@
--- Takes back expired leases and ends what waited too long; at most 200 of each in a call.
+-- Takes back expired leases and ends what waited too long; at most the rules' limit of each in a call.
 -- KEYS[1] scheduler prefix
--- ARGV    most failures, '1' while the model is loading (the wait of what never ran does not run out then), the least
---         time a reclaimed request may wait (ms)
--- returns {{id, outcome}, ...}: everything that ended here and that PostgreSQL has still to hear about
-local p = KEYS[1]
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local woken = false
+-- ARGV    rules, '1' while the model is loading (the wait of what never ran does not run out then)
+-- returns {{id, outcome}, ...}: what ended here and PostgreSQL has still to hear about, the oldest of it
+local rules, moment = cmsgpack.unpack(ARGV[1]), now()
+local last, changed = rules.limit - 1, false
 
-local function finish(id, req, outcome)
-  redis.call('HSET', req, 'state', 'ended', 'outcome', outcome)
-  redis.call('ZADD', p .. ':ended', t[1], id)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':lease', '-inf', moment, 'LIMIT', 0, rules.limit)) do
+  local failures = tonumber(redis.call('HGET', p .. ':req:' .. id, 'failures')) + 1
+  give_back(id)
+  requeue_or_end(rules, id, failures, moment)
+  changed = true
 end
 
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':lease', '-inf', now, 'LIMIT', 0, 200)) do
-  local req = p .. ':req:' .. id
-  local f = redis.call('HMGET', req, 'replica', 'lane', 'rank', 'cancelled', 'failures')
-  redis.call('ZREM', p .. ':lease', id)
-  if f[1] then
-    redis.call('HINCRBY', p .. ':rep:' .. f[1], 'n', -1)
-    redis.call('HDEL', req, 'replica', 'runner')
-    local failures = tonumber(f[5] or '0') + 1
-    redis.call('HSET', req, 'failures', failures)
-    if f[4] then
-      finish(id, req, 'cancelled')
-    elseif failures >= tonumber(ARGV[1]) then
-      finish(id, req, 'failed')
-    else
-      local deadline = now + tonumber(ARGV[3])
-      redis.call('HSET', req, 'state', 'queued', 'deadline', deadline)
-      redis.call('ZADD', p .. ':q:' .. f[2], f[3], id)
-      redis.call('ZADD', p .. ':deadline', deadline, id)
-      woken = true
-    end
-  end
-end
-
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':deadline', '-inf', now, 'LIMIT', 0, 200)) do
-  local req = p .. ':req:' .. id
-  local f = redis.call('HMGET', req, 'lane', 'attempt')
-  if ARGV[2] == '1' and tonumber(f[2] or '0') == 0 then
-    local later = now + tonumber(ARGV[3])
-    redis.call('HSET', req, 'deadline', later)
-    redis.call('ZADD', p .. ':deadline', later, id)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':deadline', '-inf', moment, 'LIMIT', 0, rules.limit)) do
+  local f = redis.call('HMGET', p .. ':req:' .. id, 'lane', 'tenant', 'attempt')
+  if ARGV[2] == '1' and f[3] == '0' then
+    redis.call('HSET', p .. ':req:' .. id, 'deadline', moment + rules.again)
+    redis.call('ZADD', p .. ':deadline', moment + rules.again, id)
   else
     redis.call('ZREM', p .. ':deadline', id)
-    redis.call('ZREM', p .. ':q:' .. f[1], id)
-    finish(id, req, 'expired')
+    remove(f[1], f[2], id)
+    finish(id, 'expired', moment)
+    changed = true
   end
 end
 
-if woken then redis.call('PUBLISH', p .. ':wake', 'work') end
+for lane in pairs(LANES) do  -- tenants whose debt the floor has caught up with
+  if redis.call('EXISTS', p .. ':owing:' .. lane) == 1 then
+    redis.call('ZREMRANGEBYSCORE', p .. ':owing:' .. lane, '-inf', exact(floor_of(':' .. lane)))
+  end
+end
+
+if changed then wake() end
 local ended = {}
-for _, id in ipairs(redis.call('ZRANGE', p .. ':ended', 0, 199)) do
-  ended[#ended + 1] = {id, redis.call('HGET', p .. ':req:' .. id, 'outcome') or 'failed'}
+for _, id in ipairs(redis.call('ZRANGE', p .. ':ended', 0, last)) do
+  ended[#ended + 1] = {id, redis.call('HGET', p .. ':req:' .. id, 'outcome')}
 end
 return ended

@@ -1,17 +1,17 @@
 -- Redis lost a request that its runner still streams, and PostgreSQL says the runner is right: lease and counts come back.
 -- KEYS[1] scheduler prefix
--- ARGV    id, lane, tenant, attempt, tokens emitted, replica, runner, lease (ms), deadline (ms, absolute), input tokens
--- returns 1, or 0 when somebody else has entered it meanwhile
-local p, id = KEYS[1], ARGV[1]
+-- ARGV    rules, id, lane, tenant, weight of the tenant, attempt, replica, runner, input tokens, KV tokens it may need,
+--         tokens emitted, tokens still to be prefilled (0 after the first token), deadline (ms, absolute), rank
+-- returns 1 (also when that attempt holds it already), or 0 when somebody else has entered it meanwhile
+local id, lane, tenant = ARGV[2], ARGV[3], ARGV[4]
 local req = p .. ':req:' .. id
-if redis.call('EXISTS', req) == 1 then
-  local f = redis.call('HMGET', req, 'state', 'attempt')
-  return (f[1] == 'running' and f[2] == ARGV[4]) and 1 or 0
-end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-redis.call('HSET', req, 'state', 'running', 'lane', ARGV[2], 'tenant', ARGV[3], 'attempt', ARGV[4], 'emitted', ARGV[5],
-  'replica', ARGV[6], 'runner', ARGV[7], 'rank', now, 'deadline', ARGV[9], 'input', ARGV[10], 'failures', 0, 'avoid', '')
-redis.call('HINCRBY', p .. ':rep:' .. ARGV[6], 'n', 1)
-redis.call('ZADD', p .. ':lease', now + tonumber(ARGV[8]), id)
+local f = redis.call('HMGET', req, 'state', 'attempt')
+if f[1] then return (f[1] == 'running' and f[2] == ARGV[6]) and 1 or 0 end
+local input, kv, emitted = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+redis.call('HSET', req, 'lane', lane, 'tenant', tenant, 'input', input, 'uncached', ARGV[12], 'kv', kv,
+  'deadline', ARGV[13], 'rank', ARGV[14], 'emitted', emitted, 'avoid', '', 'failures', 0, 'preemptions', 0)
+enter(lane, tenant, tonumber(ARGV[5]))
+advance(':' .. lane, tenant, 0)
+hold(cmsgpack.unpack(ARGV[1]), id, ARGV[7], ARGV[8], tonumber(ARGV[12]), math.max(kv, input + emitted), emitted, ARGV[6],
+  now())
 return 1

@@ -1,52 +1,49 @@
-"""The scheduler's operations: one Lua file each, on the slot of one model's shard."""
+"""The scheduler's operations: one Lua file each, on the slot of one model's shard.
+
+`inference.scheduling.book` says what each of them does. Those whose name ends in `_call` are for pipelines.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from redis.asyncio import Redis
 
-from chatsite.redis import Call, Script
+from chatsite.redis import Arg, Call, Script
 from inference.protocol import QueuePlace
-from inference.redis import keys
-
-_FOLDER = Path(__file__).parent
-ENQUEUE, PEEK, COMMIT, HEARTBEAT, CANCEL, RELEASE, REAP, SETTLE, REOPEN, PLACE = (
-    Script.load(_FOLDER / f"{name}.lua")
-    for name in (
-        "enqueue",
-        "peek",
-        "commit",
-        "heartbeat",
-        "cancel",
-        "release",
-        "reap",
-        "settle",
-        "reopen",
-        "place",
-    )
+from inference.redis import keys, rules
+from inference.scheduling.answers import (
+    Answer,
+    Committed,
+    Counters,
+    Head,
+    Outcome,
+    Peeked,
+    Refusal,
+    Released,
+    Running,
+    State,
 )
 
-
-@dataclass(frozen=True)
-class Head:
-    """A request at the front of a lane. `avoid` is the replica that just failed it."""
-
-    id: UUID
-    lane: str
-    input: int
-    attempt: int
-    emitted: int
-    avoid: UUID | None
-
-
-@dataclass(frozen=True)
-class Peeked:
-    """The heads in the order in which they should be served, and how many requests each replica has."""
-
-    heads: list[Head]
-    taken: list[int]
+FOLDER = Path(__file__).parent
+SHARED = (FOLDER / "clock.lua", FOLDER / "rules.lua")
+NAMES = (
+    "enqueue",
+    "peek",
+    "commit",
+    "first_token",
+    "heartbeat",
+    "cancel",
+    "preempt",
+    "release",
+    "reap",
+    "settle",
+    "reopen",
+    "place",
+    "running",
+)
+SCRIPTS = {name: Script.load(FOLDER / f"{name}.lua", *SHARED) for name in NAMES}
 
 
 class Scheduler:
@@ -56,118 +53,181 @@ class Scheduler:
         self.client = client
         self.prefix = keys.scheduler(model)
 
+    def call(self, name: str, *args: Arg) -> Call:
+        return Call(SCRIPTS[name], self.prefix, args)
+
+    async def run(self, call: Call) -> Any:
+        return await call.script(self.client, call.prefix, *call.args)
+
     def enqueue_call(
         self,
-        request_id: UUID,
+        id: str,
         lane: str,
-        tenant: UUID,
+        tenant: str,
         *,
-        tokens: int,
-        deadline_ms: int,
+        input: int,
+        uncached: int,
+        kv: int,
+        deadline: int,
+        peak_rate: float | None = None,
+        weight: float = 1.0,
+        rank: float | None = None,
         attempt: int = 0,
         emitted: int = 0,
     ) -> Call:
-        """Returns 0 when the scheduler knows the request already."""
-        args = (str(request_id), lane, str(tenant), tokens, deadline_ms, attempt, emitted, "")
-        return Call(ENQUEUE, self.prefix, args)
+        """Returns 1, or 0 when the scheduler knows the request already. Without `peak_rate`, the pool's counts."""
+        ranked = "" if rank is None else repr(rank)
+        rate = "" if peak_rate is None else peak_rate
+        numbers = (input, uncached, kv, deadline, rate, ranked, attempt, emitted)
+        return self.call("enqueue", rules.packed(), id, lane, tenant, weight, *numbers, "")
 
-    async def peek(self, most: int, replicas: Sequence[UUID]) -> Peeked:
-        heads, taken = await PEEK(self.client, self.prefix, most, *map(str, replicas))
-        return Peeked([_head(raw) for raw in heads], [int(n) for n in taken])
+    def peek_call(self, most: int, replicas: Sequence[str] = ()) -> Call:
+        """For `peeked`."""
+        return self.call("peek", rules.packed(), most, *replicas)
 
-    def commit_call(
-        self, head: Head, replica: UUID, *, slots: int, runner: UUID, lease_seconds: float, weight: float
+    async def peek(self, most: int, replicas: Sequence[str] = ()) -> Peeked:
+        return peeked(await self.run(self.peek_call(most, replicas)), replicas)
+
+    def commit_call(self, head: Head, replica: str, runner: str, uncached: int) -> Call:
+        """For `committed`."""
+        return self.call("commit", rules.packed(), head.id, replica, runner, uncached, head.attempt)
+
+    def first_token_call(self, id: str, attempt: int) -> Call:
+        """Returns an Answer's value."""
+        return self.call("first_token", id, attempt)
+
+    def heartbeat_call(self, running: Sequence[tuple[str, int, int]]) -> Call:
+        """`running`: (id, attempt, tokens emitted). Returns the value of an Answer for each."""
+        return self.call("heartbeat", rules.packed(), *(part for each in running for part in each))
+
+    async def heartbeat(self, running: Sequence[tuple[str, int, int]]) -> list[Answer]:
+        return [Answer(answer.decode()) for answer in await self.run(self.heartbeat_call(running))]
+
+    async def cancel(self, id: str) -> State:
+        """QUEUED: it waited, and is ended now. RUNNING: its runner was told."""
+        return State((await self.run(self.call("cancel", id))).decode())
+
+    async def preempt(self, id: str, attempt: int) -> Answer:
+        return Answer((await self.run(self.call("preempt", id, attempt))).decode())
+
+    def release_call(
+        self, id: str, attempt: int, *, emitted: int, failed: bool = False, preempted: bool = False, avoid: str = ""
     ) -> Call:
-        """Returns the attempt's number, 0 when the head has gone, -1 when the replica is full."""
-        cost = head.input / weight
-        args = (str(head.id), str(replica), slots, str(runner), int(lease_seconds * 1000), cost)
-        return Call(COMMIT, self.prefix, args)
-
-    async def heartbeat(self, lease_seconds: float, running: Sequence[tuple[UUID, int, int]]) -> list[str]:
-        """`running`: (id, attempt, tokens emitted). An answer for each: ok, cancelled, stale or unknown."""
-        args: list[str | int] = [int(lease_seconds * 1000)]
-        for request_id, attempt, emitted in running:
-            args += (str(request_id), attempt, emitted)
-        return [answer.decode() for answer in await HEARTBEAT(self.client, self.prefix, *args)]
-
-    async def cancel(self, request_id: UUID) -> str:
-        """queued (it waited, and is ended now), running (its runner was told), ended or unknown."""
-        return str((await CANCEL(self.client, self.prefix, str(request_id))).decode())
+        """Returns the value of a Released."""
+        how = "failed" if failed else "preempted" if preempted else ""
+        return self.call("release", rules.packed(), id, attempt, emitted, how, avoid)
 
     async def release(
+        self, id: str, attempt: int, *, emitted: int, failed: bool = False, preempted: bool = False, avoid: str = ""
+    ) -> Released:
+        call = self.release_call(id, attempt, emitted=emitted, failed=failed, preempted=preempted, avoid=avoid)
+        return Released((await self.run(call)).decode())
+
+    def reap_call(self, *, loading: bool) -> Call:
+        """For `ended`."""
+        return self.call("reap", rules.packed(), int(loading))
+
+    async def reap(self, *, loading: bool) -> list[tuple[str, Outcome]]:
+        return ended(await self.run(self.reap_call(loading=loading)))
+
+    def settle_call(self, id: str, emitted: int = 0) -> Call:
+        """`emitted`: tokens in all, where they are known. Returns 1 when the request was known."""
+        return self.call("settle", rules.packed(), id, emitted)
+
+    def reopen_call(
         self,
-        request_id: UUID,
-        attempt: int,
-        *,
-        emitted: int,
-        failed: bool,
-        avoid: UUID | None,
-        max_attempts: int,
-        wait_seconds: float,
-    ) -> str:
-        """Gives a running request back: queued, cancelled, failed, or stale when the attempt no longer holds it."""
-        args = (
-            str(request_id),
-            attempt,
-            emitted,
-            int(failed),
-            str(avoid or ""),
-            max_attempts,
-            int(wait_seconds * 1000),
-        )
-        return str((await RELEASE(self.client, self.prefix, *args)).decode())
-
-    async def reap(self, *, max_attempts: int, loading: bool, wait_seconds: float) -> list[tuple[UUID, str]]:
-        """Takes back expired leases; returns what ended here as (id, outcome) until `settle` forgets it."""
-        ended = await REAP(self.client, self.prefix, max_attempts, int(loading), int(wait_seconds * 1000))
-        return [(UUID(request_id.decode()), outcome.decode()) for request_id, outcome in ended]
-
-    def settle_call(self, request_id: UUID) -> Call:
-        return Call(SETTLE, self.prefix, (str(request_id),))
-
-    async def reopen(
-        self,
-        request_id: UUID,
-        *,
+        id: str,
         lane: str,
-        tenant: UUID,
+        tenant: str,
+        *,
         attempt: int,
+        replica: str,
+        runner: str,
+        input: int,
+        kv: int,
         emitted: int,
-        replica: UUID,
-        runner: UUID,
-        lease_seconds: float,
-        deadline_ms: int,
-        tokens: int,
-    ) -> bool:
-        """After Redis lost it: False when another process has entered the request meanwhile."""
-        args = (
-            str(request_id),
-            lane,
-            str(tenant),
-            attempt,
-            emitted,
-            str(replica),
-            str(runner),
-            int(lease_seconds * 1000),
-            deadline_ms,
-            tokens,
-        )
-        return bool(await REOPEN(self.client, self.prefix, *args))
+        uncached: int,
+        deadline: int,
+        rank: float,
+        weight: float = 1.0,
+    ) -> Call:
+        """Returns 1, or 0 when another process has entered the request meanwhile."""
+        numbers = (input, kv, emitted, uncached, deadline, repr(rank))
+        return self.call("reopen", rules.packed(), id, lane, tenant, weight, attempt, replica, runner, *numbers)
 
-    async def knows(self, request_ids: Sequence[UUID]) -> list[bool]:
+    async def knows(self, ids: Sequence[UUID]) -> list[bool]:
         async with self.client.pipeline(transaction=False) as pipe:
-            for request_id in request_ids:
+            for request_id in ids:
                 pipe.exists(keys.place(self.prefix, request_id))
             return [bool(known) for known in await pipe.execute()]
 
-    async def place(self, request_id: UUID) -> QueuePlace | None:
+    async def running(self) -> list[Running]:
+        return [_running(raw) for raw in await self.run(self.call("running"))]
+
+    async def place(self, id: str) -> QueuePlace | None:
         """None when the request does not wait."""
-        state, position, gap = await PLACE(self.client, self.prefix, str(request_id))
-        if state != b"queued" or not position:
+        state, ahead, gap, _ = await self.run(self.call("place", id))
+        if state != b"queued":
             return None
-        return QueuePlace(int(position), round(int(position) * float(gap) / 1000, 1) if gap else None)
+        position = int(ahead) + 1
+        return QueuePlace(position, round(position * float(gap) / 1000, 1) if gap else None)
 
 
-def _head(raw: list[bytes]) -> Head:
-    request_id, lane, tokens, attempt, emitted, avoid = (value.decode() for value in raw)
-    return Head(UUID(request_id), lane, int(tokens), int(attempt), int(emitted), UUID(avoid) if avoid else None)
+def peeked(answer: Sequence[Any], replicas: Sequence[str]) -> Peeked:
+    """What `peek` returned. A replica that nobody has described takes no requests."""
+    heads, counters, waited_for = answer
+    held = {id: _counters(raw) for id, raw in zip(replicas, counters, strict=True)}
+    return Peeked(tuple(_head(raw) for raw in heads), held, waited_for.decode())
+
+
+def committed(answer: Sequence[Any]) -> Committed:
+    return Committed(int(answer[0]), Refusal(answer[1].decode()))
+
+
+def ended(answer: Sequence[Any]) -> list[tuple[str, Outcome]]:
+    return [(id.decode(), Outcome(outcome.decode())) for id, outcome in answer]
+
+
+def _head(raw: Sequence[Any]) -> Head:
+    id, lane, tenant, input, uncached, kv, attempt, emitted, preemptions, rank, deadline, avoid, turn = raw
+    return Head(
+        id=id.decode(),
+        lane=lane.decode(),
+        tenant=tenant.decode(),
+        input=int(input),
+        uncached=int(uncached),
+        kv=int(kv),
+        attempt=int(attempt),
+        emitted=int(emitted),
+        preemptions=int(preemptions),
+        rank=float(rank),
+        deadline=int(deadline),
+        avoid=avoid.decode(),
+        turn=bool(turn),
+    )
+
+
+def _counters(raw: Sequence[bytes | None]) -> Counters:
+    qpf, kv, n, capkv, capn, rate, open_ = (value or b"0" for value in raw)
+    return Counters(int(qpf), int(kv), int(n), int(capkv), int(capn), float(rate), open_ == b"1")
+
+
+def _running(raw: Sequence[bytes]) -> Running:
+    id, expiry, lane, tenant, attempt, replica, runner, committed_at, qpf, kv, emitted, preemptions, prefilled = (
+        value.decode() for value in raw
+    )
+    return Running(
+        id=id,
+        lane=lane,
+        tenant=tenant,
+        attempt=int(attempt),
+        replica=replica,
+        runner=runner,
+        expiry=int(expiry),
+        committed_at=int(committed_at),
+        qpf=int(qpf),
+        kv=int(kv),
+        emitted=int(emitted),
+        preemptions=int(preemptions),
+        first_token=prefilled == "1" or int(emitted) > 0,
+    )

@@ -2,19 +2,26 @@
 
 import asyncio
 import contextlib
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import structlog
-from django.conf import settings
 
-from chatsite.redis import Call, run_pipeline
+from chatsite.redis import run_pipeline
 from inference import prompt_store
 from inference.prompt_store import StoredPrompt
-from inference.redis import keys
-from inference.redis.scheduler import Head
-from inference.replicas import Member, Pool
-from inference.routing import choose
-from inference.runner.stream import Stream
+from inference.redis import keys, rules
+from inference.redis.scheduler import committed
+from inference.runner.pool import Pool
+from inference.runner.shared_prefixes import SharedPrefixes
+from inference.runner.stream import Placement, Stream
+from inference.scheduling.answers import Head, Peeked, Refusal
+from inference.scheduling.prefixes import Matched
+from inference.scheduling.routing import Choice, Demand, Load, choose, with_best_match_first
 
 if TYPE_CHECKING:
     from inference.runner.process import Runner
@@ -22,7 +29,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 POLL_SECONDS = 0.25  # a nudge may be lost
 PEEK = 8
-WEIGHTS = {"enterprise": 50.0, "paid": 30.0, "free": 15.0, "batch": 5.0}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A head, and where it is to go. `before`: tokens to prefill that were queued there."""
+
+    head: Head
+    prompt: StoredPrompt | None
+    choice: Choice
+    matches: Mapping[str, Matched]
+    before: int
 
 
 class Dispatcher:
@@ -30,6 +47,9 @@ class Dispatcher:
 
     def __init__(self, runner: "Runner", pool: Pool) -> None:
         self.runner, self.pool = runner, pool
+        self.prefixes = SharedPrefixes(pool.client, pool.scheduler.prefix, pool.model.name, runner.id)
+        self._prompts: dict[str, StoredPrompt | None] = {}  # of the heads that were seen last
+        self._random = random.Random()
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -46,52 +66,112 @@ class Dispatcher:
 
     async def _dispatch(self) -> bool:
         """Starts what can start; True when there may be more."""
-        views = self.pool.usable()
-        if not views or self.runner.room <= 0:
+        ready = [member.id for member in self.pool.ready]
+        if not ready or self.runner.room <= 0:
             return False
         most = min(PEEK, self.runner.room)
-        peeked = await self.pool.scheduler.peek(most, [view.id for view in views])
-        taken = dict(zip((view.id for view in views), peeked.taken, strict=True))
-        chosen: list[tuple[Head, Member]] = []
-        calls: list[Call] = []
-        for head in peeked.heads[: self.runner.room]:
-            view = choose(((view, taken[view.id]) for view in views), head.avoid)
-            if view is None:
-                break
-            taken[view.id] += 1
-            chosen.append((head, self.pool.members[view.id]))
-            calls.append(
-                self.pool.scheduler.commit_call(
-                    head,
-                    view.id,
-                    slots=view.slots,
-                    runner=self.runner.id,
-                    lease_seconds=settings.LEASE_SECONDS,
-                    weight=WEIGHTS[head.lane],
-                )
-            )
-        if not calls:
+        peeked = await self.pool.scheduler.peek(most, ready)
+        if not peeked.heads:
+            self._prompts.clear()
             return False
-        attempts = await run_pipeline(self.pool.client, calls)
-        started = [pair for pair, attempt in zip(chosen, attempts, strict=True) if _committed(attempt)]
-        prompts = await self._prompts([head for head, _ in started])
-        numbers = [attempt for attempt in attempts if _committed(attempt)]
-        for (head, member), attempt, prompt in zip(started, numbers, prompts, strict=True):
-            stream = Stream(self.runner, self.pool, member, head, attempt)
-            self.runner.spawn(self.runner.run_stream(stream, prompt))
-        return bool(started) and (len(peeked.heads) >= most or len(peeked.heads) > len(started))
+        await self._fetch_prompts(peeked)
+        planned = list(self._plan(peeked))
+        if not planned:
+            return False
+        started = await self._commit(planned)
+        return started > 0 and (len(peeked.heads) >= most or len(peeked.heads) > started)
 
-    async def _prompts(self, heads: list[Head]) -> list[StoredPrompt | None]:
-        if not heads:
-            return []
+    # Choosing
+
+    def _plan(self, peeked: Peeked) -> Iterator[Planned]:
+        """Where each head should go, as if those before it were there already."""
+        self.prefixes.use_block_size(self.pool.block_size)
+        matches = {head.id: self._matches(head) for head in peeked.heads}
+        usable = self.pool.usable(peeked.replicas)
+        loads = {
+            id: self.pool.members[id].load(counters, usable=id in usable) for id, counters in peeked.replicas.items()
+        }
+        shares = {
+            head.id: max((match.tokens for match in matches[head.id].values()), default=0) / max(1, _input(head))
+            for head in peeked.heads
+        }
+        stuck: set[tuple[str, str]] = set()  # tenants whose first request finds no place, or has not its turn
+        seen: set[tuple[str, str]] = set()
+        for head in with_best_match_first(peeked.heads, shares):
+            tenant = (head.lane, head.tenant)
+            first = tenant not in seen
+            seen.add(tenant)
+            if tenant in stuck or (first and not head.turn):
+                stuck.add(tenant)
+                continue
+            demand = _demand(head)
+            found = {id: match.tokens for id, match in matches[head.id].items()}
+            choice = choose(rules.settings(), demand, list(loads.values()), found, self._random)
+            if not choice.id:
+                stuck.add(tenant)
+                continue
+            load = loads[choice.id]
+            yield Planned(head, self._prompts.get(head.id), choice, matches[head.id], int(load.qpf))
+            loads[choice.id] = _with(load, choice.uncached, head.kv)
+
+    def _matches(self, head: Head) -> Mapping[str, Matched]:
+        return self.prefixes.match(self.prefixes.hashes(head.id, self._prompts.get(head.id)))
+
+    # Placing
+
+    async def _commit(self, planned: list[Planned]) -> int:
+        """How many have started."""
+        room = self.runner.room
+        calls = [
+            self.pool.scheduler.commit_call(each.head, each.choice.id, str(self.runner.id), each.choice.uncached)
+            for each in planned[:room]
+        ]
+        started = 0
+        for each, answer in zip(planned, await run_pipeline(self.pool.client, calls), strict=False):
+            if isinstance(answer, Exception):
+                log.warning("commit refused", error=str(answer))
+                continue
+            result = committed(answer)
+            if result.attempt:
+                self._start(each, result.attempt)
+                started += 1
+            elif result.refusal is Refusal.REPLICA:  # Redis lost what was published
+                await self.pool.publish()
+        return started
+
+    def _start(self, planned: Planned, attempt: int) -> None:
+        head, choice = planned.head, planned.choice
+        prompt = self._prompts.pop(head.id, None)
+        hashes = self.prefixes.hashes(head.id, prompt)
+        expected = planned.matches.get(choice.id)
+        self.prefixes.placed(choice.id, hashes, expected.tokens if expected else 0)
+        placement = Placement(choice, hashes, expected, planned.before)
+        stream = Stream(self.runner, self, self.pool.members[choice.id], head, attempt, placement)
+        self.runner.spawn(self.runner.run_stream(stream, prompt))
+
+    async def _fetch_prompts(self, peeked: Peeked) -> None:
+        """Of the heads that are new; those that have gone are forgotten."""
+        heads = {head.id for head in peeked.heads}
+        self._prompts = {id: prompt for id, prompt in self._prompts.items() if id in heads and prompt is not None}
+        missing = [id for id in heads if id not in self._prompts]
+        if not missing:
+            return
         async with self.pool.client.pipeline(transaction=False) as pipe:
-            for head in heads:
-                pipe.get(keys.prompt(head.id))
-            return [prompt_store.decode(packed) if packed else None for packed in await pipe.execute()]
+            for id in missing:
+                pipe.get(keys.prompt(UUID(id)))
+            for id, packed in zip(missing, await pipe.execute(), strict=True):
+                self._prompts[id] = prompt_store.decode(packed) if packed else None
 
 
-def _committed(attempt: object) -> bool:
-    if isinstance(attempt, Exception):
-        log.warning("commit refused", error=str(attempt))
-        return False
-    return isinstance(attempt, int) and attempt > 0
+def _input(head: Head) -> int:
+    """What an engine has to read: a reply that goes on elsewhere brings what it has."""
+    return head.input + head.emitted
+
+
+def _demand(head: Head) -> Demand:
+    waited = max(0.0, time.time() - head.rank / 1000)
+    return Demand(head.lane, _input(head), max(0, head.kv - _input(head)), waited, head.avoid)
+
+
+def _with(load: Load, uncached: int, kv: int) -> Load:
+    return replace(load, qpf=load.qpf + uncached, kv=load.kv + kv, n=load.n + 1)

@@ -15,19 +15,28 @@ from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline
-from inference import sweep, tokenization
+from inference import sweep, tokenization, tuning
 from inference.finishing import mark_released
 from inference.models import Model, Replica
 from inference.prompt_store import StoredPrompt
-from inference.redis import keys
-from inference.replicas import PROBE_SECONDS, REFRESH_SECONDS, Pool
+from inference.redis import keys, rules
 from inference.runner.dispatch import Dispatcher
 from inference.runner.flush import Flusher, Persister
+from inference.runner.pool import PROBE_SECONDS, Pool
 from inference.runner.stream import Interruption, Stream
+from inference.scheduling.answers import Answer
 from quotas.services import renew_calls
 
 log = structlog.get_logger(__name__)
+NUDGES = {"cancel": Interruption.CANCELLED, "preempt": Interruption.PREEMPTED}
 HANDOVER_SECONDS = 3.0
+REFRESH_SECONDS = 5.0  # how often the tables of models and settings are read again
+EXCHANGE_SECONDS = 0.25  # how often what was placed where is told to the other runners
+INTERRUPTIONS = {
+    Answer.STALE: Interruption.FENCED,
+    Answer.CANCELLED: Interruption.CANCELLED,
+    Answer.PREEMPTED: Interruption.PREEMPTED,
+}
 
 
 class Runner:
@@ -51,7 +60,15 @@ class Runner:
     async def run(self, stop: asyncio.Event) -> None:
         """Works until `stop` is set, then hands over what it has."""
         log.info("runner started", runner=str(self.id))
-        loops = (self.flusher.run, self.persister.run, self._beat, self._watch, self._sweep, self._listen)
+        loops = (
+            self.flusher.run,
+            self.persister.run,
+            self._beat,
+            self._watch,
+            self._sweep,
+            self._listen,
+            self._exchange,
+        )
         self._loops = [asyncio.create_task(_forever(loop.__qualname__, loop), name=loop.__qualname__) for loop in loops]
         await stop.wait()
         await self.hand_over()
@@ -65,6 +82,8 @@ class Runner:
                 stream.interrupt(Interruption.HANDOVER)
             await asyncio.wait(self._tasks, timeout=0.5)
         await end_tasks(self._loops, within=1)
+        for dispatcher in self.dispatchers.values():
+            await dispatcher.pool.close()
         await self.note_released()
         log.info("runner ended", left=len(self._tasks))
 
@@ -106,6 +125,16 @@ class Runner:
         finally:
             self._reopening.discard(stream.id)
 
+    def prefilled(self, stream: Stream) -> None:
+        """Its first token is there: what it held of the replica's prefill is given back at once, and gates may open."""
+        self.spawn(self._prefilled(stream))
+
+    async def _prefilled(self, stream: Stream) -> None:
+        try:
+            await stream.pool.scheduler.run(stream.pool.scheduler.first_token_call(stream.head.id, stream.attempt))
+        except (RedisError, OSError) as error:
+            log.warning("first token not told", request=str(stream.id), error=str(error))  # the next heartbeat tells it
+
     def retry_soon(self, stream: Stream) -> None:
         asyncio.get_running_loop().call_later(0.2, self.flusher.mark, stream)
 
@@ -124,7 +153,7 @@ class Runner:
     async def _beat(self) -> None:
         """One call per model for all of its streams, tokens or not."""
         while True:
-            await asyncio.sleep(settings.HEARTBEAT_SECONDS)
+            await asyncio.sleep(rules.settings().lease.heartbeat_seconds)
             self._abort_unrenewed()
             by_pool: dict[Pool, list[Stream]] = defaultdict(list)
             for stream in self.streams.values():
@@ -134,28 +163,28 @@ class Runner:
                     await self._renew(pool, streams)
                 renewals = [(s.request.organization_id, s.id) for s in self.streams.values() if s.request is not None]
                 if renewals:
-                    await run_pipeline(self.client, renew_calls(renewals, settings.LEASE_SECONDS * 2))
+                    twice = rules.settings().lease.lease_seconds * 2
+                    await run_pipeline(self.client, renew_calls(renewals, twice))
             except (RedisError, OSError) as error:
                 log.warning("leases not renewed", error=str(error))
 
     async def _renew(self, pool: Pool, streams: list[Stream]) -> None:
         sent = time.monotonic()
         answers = await pool.scheduler.heartbeat(
-            settings.LEASE_SECONDS, [(stream.id, stream.attempt, stream.output.emitted) for stream in streams]
+            [(stream.head.id, stream.attempt, len(stream.output.ids)) for stream in streams]
         )
         for stream, answer in zip(streams, answers, strict=True):
-            if answer == "stale":
-                stream.interrupt(Interruption.FENCED)
-            elif answer == "unknown":
+            if answer is Answer.UNKNOWN:
                 self.reopen(stream)
-            else:
+                continue
+            if answer is not Answer.STALE:
                 stream.renewed_at = sent
-                if answer == "cancelled":
-                    stream.interrupt(Interruption.CANCELLED)
+            if answer in INTERRUPTIONS:
+                stream.interrupt(INTERRUPTIONS[answer])
 
     def _abort_unrenewed(self) -> None:
         """A lease that may run out soon must not stream beside its successor."""
-        limit = time.monotonic() - settings.ABORT_AFTER_SECONDS
+        limit = time.monotonic() - rules.settings().lease.abort_seconds
         for stream in list(self.streams.values()):
             if stream.renewed_at < limit:
                 log.warning("lease not renewed in time", request=str(stream.id))
@@ -174,6 +203,7 @@ class Runner:
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _refresh(self) -> None:
+        await run_db(tuning.refresh)
         for model, rows in await run_db(_models):
             if model.name not in self.dispatchers:
                 dispatcher = self.dispatchers[model.name] = Dispatcher(self, Pool(model, self.client))
@@ -182,6 +212,13 @@ class Runner:
             self.dispatchers[model.name].pool.refresh(model, rows)
             if model.enabled:
                 await tokenization.preload(model)
+
+    async def _exchange(self) -> None:
+        """What was placed where, to and from the other runners."""
+        while True:
+            await asyncio.sleep(EXCHANGE_SECONDS)
+            for dispatcher in list(self.dispatchers.values()):
+                await dispatcher.prefixes.exchange()
 
     async def _sweep(self) -> None:
         while True:
@@ -197,9 +234,9 @@ class Runner:
                 if message is None:
                     continue
                 kind, _, argument = message["data"].decode().partition(" ")
-                if kind == "cancel":
+                if kind in NUDGES:
                     if (stream := self.streams.get(UUID(argument))) is not None:
-                        stream.interrupt(Interruption.CANCELLED)
+                        stream.interrupt(NUDGES[kind])
                     continue
                 model = keys.model_of(message["channel"].decode())
                 if (dispatcher := self.dispatchers.get(model)) is not None:

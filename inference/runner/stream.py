@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -23,13 +25,16 @@ from inference.models import Request, RequestStatus
 from inference.owners import owner
 from inference.prompt_store import StoredPrompt
 from inference.protocol import Sampling
-from inference.redis.scheduler import Head
-from inference.replicas import Member, Pool
+from inference.runner.member import Member
 from inference.runner.output import Output
+from inference.scheduling.answers import Head
+from inference.scheduling.prefixes import Matched
+from inference.scheduling.routing import Choice
 from inference.settlement import CANCELLED, ENDINGS, Ending, saved_text, settle_claimed
 from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream
 
 if TYPE_CHECKING:
+    from inference.runner.dispatch import Dispatcher
     from inference.runner.process import Runner
 
 log = structlog.get_logger(__name__)
@@ -41,20 +46,40 @@ class Interruption(StrEnum):
     CANCELLED = "cancelled"  # somebody asked to stop
     FENCED = "fenced"  # another attempt has the request, or our lease may have run out
     HANDOVER = "handover"  # this process ends
+    PREEMPTED = "preempted"  # somebody more urgent needs its place
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Why a request is where it is. `before`: tokens to prefill that were queued ahead of it there."""
+
+    choice: Choice
+    hashes: Sequence[int]
+    expected: Matched | None
+    before: int
 
 
 class Stream:
     """A running reply: who holds it, and its way from claim to settlement. `output` is what it has said."""
 
-    def __init__(self, runner: "Runner", pool: Pool, member: Member, head: Head, attempt: int) -> None:
-        self.runner, self.pool, self.member = runner, pool, member
-        self.id, self.lane, self.attempt, self.input = head.id, head.lane, attempt, head.input
+    def __init__(
+        self,
+        runner: "Runner",
+        dispatcher: "Dispatcher",
+        member: Member,
+        head: Head,
+        attempt: int,
+        placement: Placement,
+    ) -> None:
+        self.runner, self.dispatcher, self.pool, self.member = runner, dispatcher, dispatcher.pool, member
+        self.id, self.head, self.attempt, self.placement = UUID(head.id), head, attempt, placement
         self.claim = new_id()
         self.request: Request | None = None  # set once PostgreSQL has given us the claim
         self.renewed_at = time.monotonic()  # when the last renewal that succeeded was sent
         self.interruption: Interruption | None = None
         self.output = Output()
         self.settling = False
+        self._began = time.monotonic()
         self.recovered = attempt == 1  # `output` holds what earlier attempts emitted
         self.keeps_text = True
         self._upstream: asyncio.Task[None] | None = None
@@ -94,14 +119,15 @@ class Stream:
         except (RedisError, DatabaseError, InterfaceError, OSError) as error:
             log.warning("store failed", error=f"{type(error).__name__}: {error}")
             await asyncio.sleep(0.5)  # the store is away: do not spin
-            await self._give_back(failed=False)
+            await self._give_back()
             return
         except Exception:
             log.exception("attempt failed")  # our own fault: counts as an attempt, so that it ends
             await self._give_back(failed=True)
             return
         if self.interruption is None:
-            self.member.view.succeeded()
+            self.member.succeeded()
+            self._tell_cached()
             await self._settle(self._success())
         else:
             await self._interrupted(self.interruption)
@@ -245,8 +271,18 @@ class Stream:
     def _take(self, delta: Delta) -> None:
         first = self.output.first_token_at is None
         self.output.take(delta)
+        if first and self.output.first_token_at is not None:
+            self.member.prefilled(
+                self.placement.before + self.placement.choice.uncached, time.monotonic() - self._began
+            )
+            self.runner.prefilled(self)
         if delta.token_ids or delta.text:
             self.runner.flusher.mark(self, urgent=first)
+
+    def _tell_cached(self) -> None:
+        """How much of the prompt the engine had, which it says at the end of a whole stream."""
+        placement = self.placement
+        self.dispatcher.prefixes.cached(self.member.id, placement.hashes, placement.expected, self.output.cached)
 
     # Ending
 
@@ -261,7 +297,7 @@ class Stream:
         if why is Interruption.CANCELLED and self.request is not None:
             await self._settle(CANCELLED)
         elif why is not Interruption.FENCED:
-            await self._give_back(failed=False)
+            await self._give_back(preempted=why is Interruption.PREEMPTED)
         # Fenced: whoever holds the request now does the rest. A row that is terminal is released by whoever settled it.
 
     async def _settle(self, ending: Ending) -> None:
@@ -293,22 +329,20 @@ class Stream:
                 log.warning("recovering waits for the database", error=str(error))
                 await asyncio.sleep(0.5)
 
-    async def _give_back(self, *, failed: bool) -> None:
+    async def _give_back(self, *, failed: bool = False, preempted: bool = False) -> None:
         """Back to the queue at the old rank, with what was emitted; ended when it failed too often."""
         await self.runner.flusher.flush([self])
         await self.runner.persister.save([self])
-        replica = self.member.row.id if failed else None
         try:
             if failed:
                 await self.pool.suspect(self.member)
             outcome = await self.pool.scheduler.release(
-                self.id,
+                self.head.id,
                 self.attempt,
-                emitted=self.output.emitted,
+                emitted=len(self.output.ids),
                 failed=failed,
-                avoid=replica,
-                max_attempts=settings.MAX_ATTEMPTS,
-                wait_seconds=settings.FAILOVER_WAIT_SECONDS,
+                preempted=preempted,
+                avoid=self.member.id if failed else "",
             )
         except (RedisError, OSError) as error:
             log.warning("not given back; its lease will run out", error=str(error))
@@ -330,19 +364,21 @@ class Stream:
             return False
         if held.cancel_requested_at is not None:  # the flag was lost with the rest
             self.interrupt(Interruption.CANCELLED)
-        request = self.request
-        opened = await self.pool.scheduler.reopen(
-            self.id,
-            lane=self.lane,
-            tenant=request.organization_id,
+        call = self.pool.scheduler.reopen_call(
+            self.head.id,
+            self.head.lane,
+            self.head.tenant,
             attempt=self.attempt,
-            emitted=self.output.emitted,
-            replica=self.member.row.id,
-            runner=runner_id,
-            lease_seconds=settings.LEASE_SECONDS,
-            deadline_ms=int(request.deadline.timestamp() * 1000),
-            tokens=self.input,
+            replica=self.member.id,
+            runner=str(runner_id),
+            input=self.head.input,
+            kv=self.head.kv,
+            emitted=len(self.output.ids),
+            uncached=0 if self.output.first_token_at else self.placement.choice.uncached,
+            deadline=self.head.deadline,
+            rank=self.head.rank,
         )
+        opened = await self.pool.scheduler.run(call)
         if not opened:
             return False
         opening = events.open_call(

@@ -105,7 +105,7 @@ class LeaseSettings(Section):
     heartbeat_seconds: float = number(1.0, 0.01, 60.0)
     reap_limit: int = number(200, 1, 100_000)  # requests in one reap
     max_attempts: int = number(3, 1, 100)
-    requeued_wait_seconds: float = number(30.0, 0.1, 86400.0)  # the least that a requeued request may wait again
+    requeued_wait_seconds: float = number(10.0, 0.1, 86400.0)  # the least that a requeued request may wait again
 
     def _contradictions(self) -> list[str]:
         if self.abort_seconds + self.heartbeat_seconds > self.lease_seconds:

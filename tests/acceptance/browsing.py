@@ -1,5 +1,6 @@
 """A person in a real Chromium, who looks at the page and not at the DOM where that can be avoided."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+CLOSE_SECONDS = 30
 LAST_REPLY = "#thread .turn.assistant:last-child"
 # Of a hidden element, innerText gives what is not shown.
 SHOWN = """(reply) => [...document.querySelectorAll(`${reply} > .prose, ${reply} > .source`)]
@@ -100,13 +102,20 @@ class Visitor:
         await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
 
 
-async def as_account(site: LiveSite, browser: Browser, account: str | None, **options: Any) -> BrowserContext:
+@asynccontextmanager
+async def as_account(
+    site: LiveSite, browser: Browser, account: str | None, **options: Any
+) -> AsyncIterator[BrowserContext]:
     """A browser of its own, signed in already. `options`: those of Playwright's contexts."""
     context = await browser.new_context(**options)
-    if account is not None:
-        cookies = site.session(account).items()
-        await context.add_cookies([{"name": name, "value": value, "url": site.url} for name, value in cookies])
-    return context
+    try:
+        if account is not None:
+            cookies = site.session(account).items()
+            await context.add_cookies([{"name": name, "value": value, "url": site.url} for name, value in cookies])
+        yield context
+    finally:
+        async with asyncio.timeout(CLOSE_SECONDS):  # a browser that hangs fails one test, and does not stop them all
+            await context.close()
 
 
 @asynccontextmanager
@@ -114,7 +123,7 @@ async def visit(
     site: LiveSite, browser: Browser, account: str | None, path: str = "/", **options: Any
 ) -> AsyncIterator[Visitor]:
     """Somebody with that page open; nobody signed in without an account. Fails if the console has an error."""
-    async with await as_account(site, browser, account, **options) as context:
+    async with as_account(site, browser, account, **options) as context:
         visitor = Visitor(site, await context.new_page())
         await visitor.open(path)
         yield visitor

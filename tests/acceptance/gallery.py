@@ -58,7 +58,7 @@ async def stage(
         "device_scale_factor": 1,
         "reduced_motion": "reduce",
     }
-    async with await as_account(site, browser, scene.account, **options) as context:
+    async with as_account(site, browser, scene.account, **options) as context:
         visitor = Visitor(site, await context.new_page())
         await scene.bring(visitor)
         yield visitor

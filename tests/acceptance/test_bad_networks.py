@@ -169,7 +169,7 @@ async def test_a_new_chat_whose_answer_is_lost_is_sent_again_with_its_id(visitor
 
 
 async def test_a_tab_that_slept_leaves_no_draft_to_the_next_person(site: LiveSite, browser: Browser) -> None:
-    async with await as_account(site, browser, "Ada") as context:
+    async with as_account(site, browser, "Ada") as context:
         asleep = Visitor(site, await context.new_page())
         await asleep.open("/")
         await asleep.draft.fill("A secret of Ada's")
@@ -196,7 +196,7 @@ FULL = """Storage.prototype.setItem = () => { throw new DOMException("full", "Qu
 
 @pytest.mark.parametrize("storage", [BLOCKED, MISSING, FULL], ids=["blocked", "missing", "full"])
 async def test_without_storage_everything_is_sent(site: LiveSite, browser: Browser, storage: str) -> None:
-    async with await as_account(site, browser, "Ada") as context:
+    async with as_account(site, browser, "Ada") as context:
         await context.add_init_script(storage)
         visitor = Visitor(site, await context.new_page())
         await visitor.open("/")

@@ -63,8 +63,7 @@ def test_what_serves_and_what_waits() -> None:
     now = int(time.time() * 1000)
     for row, state, seen in zip(rows, ("ready", "down", "ready"), (now, now, now - 60_000), strict=True):
         sync_client().hset(keys.replica(prefix, row.id), mapping={"state": state, "seen": seen})
-    sync_client().zadd(keys.queue(prefix, "free"), {"a": 1, "b": 2})
-    sync_client().zadd(keys.queue(prefix, "paid"), {"c": 1})
+    sync_client().zadd(keys.waiting(prefix), {"a": 1, "b": 2, "c": 1})
     [found] = overview.load_serving()
     assert (found.name, found.waiting, found.ready) == ("busy", 3, 1)
     assert [replica.state for replica in found.replicas] == ["ready", "down", "unknown"]

@@ -11,6 +11,7 @@ from quotas.errors import TooManyReplies
 from quotas.protocol import PlanLimits
 from quotas.services import reserve
 from tests.inference.runner.conftest import House, house, model
+from tests.tuning import patience, tune
 from tests.waiting import wait_until
 
 __all__ = ["house", "model"]
@@ -18,8 +19,8 @@ ONE_AT_ONCE = PlanLimits("test", "paid", 100_000, 1)
 
 
 @pytest.fixture
-def short_waits(settings: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.QUEUE_TIMEOUT_SECONDS = {"paid": 0.6}  # type: ignore[attr-defined]
+def short_waits(database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune(lanes=patience(0.6))
     monkeypatch.setattr(renewal, "EVERY_SECONDS", 0.1)
 
 

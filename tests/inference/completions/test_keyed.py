@@ -21,6 +21,7 @@ from quotas.models import LedgerEntry
 from tests.conversations.callers import Caller
 from tests.inference.completions.test_routes import PATH, chunks_of, over, rows, text_of
 from tests.inference.runner.conftest import House
+from tests.tuning import atune
 from tests.waiting import wait_until
 
 Chat = Callable[..., dict[str, Any]]
@@ -60,9 +61,9 @@ async def test_a_cancelled_call_is_told_as_cancelled(house: House, caller: Calle
 
 @pytest.mark.parametrize("fault", ["status", "stream"])
 async def test_a_failed_call_is_begun_anew_with_the_same_key(
-    house: House, caller: Caller, chat: Chat, settings: Any, fault: str
+    house: House, caller: Caller, chat: Chat, fault: str
 ) -> None:
-    settings.MAX_ATTEMPTS, settings.FAILOVER_WAIT_SECONDS = 2, 1.0
+    await atune(lease={"max_attempts": 2, "requeued_wait_seconds": 1.0})
     engine = await house.engine()
     await house.runner()
     key = str(new_id())
@@ -192,9 +193,9 @@ async def test_readers_are_known_until_the_last_has_left(house: House) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_part_is_charged_where_its_caller_has_read_it(
-    house: House, caller: Caller, chat: Chat, settings: Any, stream: bool
+    house: House, caller: Caller, chat: Chat, stream: bool
 ) -> None:
-    settings.MAX_ATTEMPTS, settings.FAILOVER_WAIT_SECONDS = 2, 1.0
+    await atune(lease={"max_attempts": 2, "requeued_wait_seconds": 1.0})
     engine = await house.engine()
     await house.runner()
     engine.faults.stream, engine.faults.after, engine.faults.times = "error", 5, 0
@@ -211,8 +212,8 @@ async def test_a_part_is_charged_where_its_caller_has_read_it(
         assert (entry.input, entry.cached, entry.output, entry.cost) == (0, 0, 0, 0)
 
 
-async def test_a_failed_choice_ends_the_others_at_once(house: House, caller: Caller, chat: Chat, settings: Any) -> None:
-    settings.MAX_ATTEMPTS, settings.FAILOVER_WAIT_SECONDS = 1, 1.0
+async def test_a_failed_choice_ends_the_others_at_once(house: House, caller: Caller, chat: Chat) -> None:
+    await atune(lease={"max_attempts": 1, "requeued_wait_seconds": 1.0})
     engine = await house.engine(tokens_per_second=50)
     await house.runner()
 

@@ -15,6 +15,7 @@ from quotas.selectors import known_plans, plan_of, remaining
 from tests.asgi_client import Answer
 from tests.conversations.callers import Caller
 from tests.inference.runner.conftest import House, fake_model
+from tests.tuning import atune, patience
 from tests.waiting import wait_until
 
 Chat = Callable[..., dict[str, Any]]
@@ -279,7 +280,7 @@ async def test_what_a_caller_wrote_beside_the_prompt_goes_with_the_call(
     form = {"type": "json_schema", "json_schema": {"name": "secret", "schema": {"title": "secret"}}}
     body = chat(n=2, max_tokens=9, top_k=5, seed=3, stop=["secret"], logit_bias={"7": 1}, response_format=form)
     if end == "expired":
-        settings.QUEUE_TIMEOUT_SECONDS = dict.fromkeys(("free", "paid", "enterprise"), 0.5)
+        await atune(lanes=patience(0.5))
     else:
         engine = await house.engine(tokens_per_second=20 if end == "cancelled" else 500)
         if end == "failed":
@@ -323,7 +324,7 @@ async def test_a_prompt_that_was_read_counts_against_the_minute(house: House, ca
 async def test_one_that_never_reached_an_engine_counts_nothing(
     house: House, caller: Caller, chat: Chat, settings: Any
 ) -> None:
-    settings.QUEUE_TIMEOUT_SECONDS = dict.fromkeys(("free", "paid", "enterprise"), 0.5)
+    await atune(lanes=patience(0.5))
     await house.runner()
     assert (await caller.call("POST", PATH, chat("word " * 1000))).status == 503
     await over(house)
@@ -406,7 +407,7 @@ async def test_an_error_has_the_shape_that_clients_expect(house: House, caller: 
 async def test_a_model_without_an_engine_answers_503_in_the_end(
     house: House, caller: Caller, chat: Chat, settings: Any
 ) -> None:
-    settings.QUEUE_TIMEOUT_SECONDS = dict.fromkeys(("free", "paid", "enterprise"), 1.0)
+    await atune(lanes=patience(1.0))
     await house.runner()
     answer = await caller.call("POST", PATH, chat(stream=True))
     assert answer.status in (200, 503)

@@ -9,14 +9,13 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
-from django.conf import settings
 
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import new_id
 from chatsite.redis import async_client
 from conversations.models import Conversation, Message
-from inference import replicas, services
+from inference import replicas, services, tuning
 from inference.events import tail
 from inference.models import Model, Replica, Request
 from inference.protocol import LogEvent, Prepared, Sampling, TokensEvent
@@ -28,6 +27,7 @@ from quotas.services import reserve
 from tests.conftest import Person
 from tests.fakes.engine import FakeEngine, Options
 from tests.fakes.engine_tokens import FakeModel
+from tests.tuning import atune
 from tests.waiting import wait_until
 
 MODEL_PATH = "var/models/smollm2-135m"
@@ -169,7 +169,7 @@ class House:
 
 
 def _wait() -> float:
-    return float(settings.QUEUE_TIMEOUT_SECONDS["paid"])
+    return tuning.queue_timeout("paid")
 
 
 class Reader:
@@ -210,7 +210,8 @@ def model(database: None) -> Model:
 
 @pytest_asyncio.fixture
 async def house(model: Model, person: Person, settings: object) -> AsyncIterator[House]:
-    settings.LEASE_SECONDS, settings.HEARTBEAT_SECONDS, settings.ABORT_AFTER_SECONDS = 3.0, 0.2, 2.2  # type: ignore[attr-defined]
+    await atune(lease={"lease_seconds": 3.0, "heartbeat_seconds": 0.2, "abort_seconds": 2.2})
+    settings.PREFILL_TOKENS_PER_SECOND = 50_000.0  # type: ignore[attr-defined]
     settings.PERSIST_SECONDS = 0.2  # type: ignore[attr-defined]
     async with AsyncExitStack() as stack:
         here = House(person, model, stack)

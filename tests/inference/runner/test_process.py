@@ -13,6 +13,7 @@ from inference.models import Partial, Request, RequestStatus
 from inference.protocol import RetryingEvent, StartedEvent
 from inference.redis import keys
 from tests.inference.runner.conftest import PROMPT, House, Reader
+from tests.tuning import atune, patience
 from tests.waiting import wait_until
 
 
@@ -72,8 +73,8 @@ async def test_s2_a_dead_engine_is_followed_by_another_exactly(house: House, emo
     await house.nothing_is_held()
 
 
-async def test_s2_with_no_engine_left_the_message_fails_and_keeps_its_text(house: House, settings: object) -> None:
-    settings.FAILOVER_WAIT_SECONDS = 0.5  # type: ignore[attr-defined]
+async def test_s2_with_no_engine_left_the_message_fails_and_keeps_its_text(house: House) -> None:
+    await atune(lanes=patience(1.0), lease={"requeued_wait_seconds": 0.5})
     engine = await house.engine(tokens_per_second=100)
     await house.runner()
     message = await house.ask(500)
@@ -182,10 +183,8 @@ async def test_redis_emptied_and_the_runner_dead_the_reply_goes_on_elsewhere(
 
 
 @pytest.mark.parametrize("end", ["stop", "engine dies", "runner dies"])
-async def test_s19_s23_tokens_after_a_cut_are_the_engines_own_and_billed_once(
-    house: House, end: str, settings: object
-) -> None:
-    settings.FAILOVER_WAIT_SECONDS = 0.5  # type: ignore[attr-defined]
+async def test_s19_s23_tokens_after_a_cut_are_the_engines_own_and_billed_once(house: House, end: str) -> None:
+    await atune(lanes=patience(1.0), lease={"requeued_wait_seconds": 0.5})
     engine = await house.engine(tokens_per_second=100)
     runner = await house.runner()
     message = await house.ask(2000)
@@ -281,8 +280,8 @@ async def test_three_failed_attempts_end_the_request(house: House) -> None:
     await house.nothing_is_held()
 
 
-async def test_a_wait_without_an_engine_ends(house: House, settings: object) -> None:
-    settings.QUEUE_TIMEOUT_SECONDS = {"paid": 0.5}  # type: ignore[attr-defined]
+async def test_a_wait_without_an_engine_ends(house: House) -> None:
+    await atune(lanes=patience(0.5))
     message = await house.ask(20)
     await wait_until(lambda: _expired(house, message), 5)
     done = await house.reload(message)

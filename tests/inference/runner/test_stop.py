@@ -63,7 +63,7 @@ async def test_s12_stop_during_a_retry(house: House) -> None:
     scheduler = Scheduler(async_client(), house.model.name)
 
     async def waits() -> bool:
-        return await scheduler.place(message.request_id) is not None
+        return await scheduler.place(str(message.request_id)) is not None
 
     await wait_until(waits)
     await services.cancel(message.request_id)

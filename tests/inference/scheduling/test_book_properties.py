@@ -20,9 +20,12 @@ numbers = st.integers(0, 1000)
 class BookMachine(RuleBasedStateMachine):
     """`World`, step by step, so that a failure is shrunk to the shortest story."""
 
+    def new_world(self) -> World:
+        return World()
+
     @initialize()
     def start(self) -> None:
-        self.world = World()
+        self.world = self.new_world()
 
     @rule(ms=st.integers(1, 4000))
     def advance(self, ms: int) -> None:

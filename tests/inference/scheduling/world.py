@@ -3,10 +3,12 @@
 Every method is one random-able step; `check` says whether what must always hold does.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from inference.scheduling.book import Answer, Book, Head, Outcome, Released, State
-from inference.scheduling.settings import LANES, SchedulerSettings
+from inference.scheduling.settings import SchedulerSettings
 
 REPLICAS = {"a": (4, 6000), "b": (3, 4000)}  # slots, KV tokens
 RUNNERS = ("one", "two")
@@ -45,7 +47,8 @@ class Stream:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, make_book: Callable[[SchedulerSettings], Any] = Book) -> None:
+        self.make_book = make_book
         self.now = 1_000_000
         self.settings = SchedulerSettings()
         self.truths: dict[str, Truth] = {}
@@ -157,7 +160,7 @@ class World:
             assert not self.book.settle(self.now, truth.id, emitted=len(truth.log))
 
     def lose_redis(self) -> None:
-        self.book = Book(self.settings)
+        self.book = self.make_book(self.settings)
         for replica, (capn, capkv) in REPLICAS.items():
             self.book.describe(self.now, replica, capn=capn, capkv=capkv, peak_rate=PEAK_RATE)
         self.floors = {}
@@ -294,8 +297,7 @@ class World:
         assert len({head.id for head in heads}) == len(heads)
 
     def check_floors(self) -> None:
-        backlog = self.book._backlog
-        floors = {"lanes": backlog.clocks.floor} | {lane: backlog.lanes[lane].clocks.floor for lane in LANES}
+        floors = self.book.floors()
         for name, floor in floors.items():
             assert floor >= self.floors.get(name, 0.0)
         self.floors = floors

@@ -1,0 +1,187 @@
+-- What the operations share; inference/scheduling/book.py says the same in Python. KEYS[1] is the scheduler's prefix.
+-- A scope is '' for the clocks of the lanes, and ':<lane>' for those of a lane's tenants.
+local p = KEYS[1]
+local LANES = {enterprise = 1, paid = 2, free = 3, batch = 4}
+
+local function exact(number) return string.format('%.17g', number) end
+
+-- Clocks: virtual times of those that wait are in `act`, of the others in `idle`; of tenants of whom nothing is left, but who
+-- are ahead of the floor, in `owing`. The floor is the smallest of those that wait, or where the last one stopped.
+
+local function floor_of(scope)
+  local first = redis.call('ZRANGE', p .. ':act' .. scope, 0, 0, 'WITHSCORES')
+  return tonumber(first[2] or redis.call('GET', p .. ':lastvt' .. scope) or 0)
+end
+
+local function idle_time(scope, member)
+  return tonumber(redis.call('HGET', p .. ':idle' .. scope, member) or redis.call('ZSCORE', p .. ':owing' .. scope, member)
+    or floor_of(scope))
+end
+
+local function join(scope, member, most_ahead)
+  if redis.call('ZSCORE', p .. ':act' .. scope, member) then return end
+  local floor, time = floor_of(scope), idle_time(scope, member)
+  redis.call('ZADD', p .. ':act' .. scope, exact(math.min(math.max(time, floor), floor + most_ahead)), member)
+  redis.call('HDEL', p .. ':idle' .. scope, member)
+  redis.call('ZREM', p .. ':owing' .. scope, member)
+end
+
+local function leave(scope, member)
+  local time = redis.call('ZSCORE', p .. ':act' .. scope, member)
+  redis.call('ZREM', p .. ':act' .. scope, member)
+  redis.call('HSET', p .. ':idle' .. scope, member, time)
+  if redis.call('EXISTS', p .. ':act' .. scope) == 0 then
+    local stopped = tonumber(redis.call('GET', p .. ':lastvt' .. scope) or 0)
+    if tonumber(time) > stopped then redis.call('SET', p .. ':lastvt' .. scope, time) end
+  end
+end
+
+local function advance(scope, member, service)
+  local time = redis.call('ZSCORE', p .. ':act' .. scope, member)
+  if time then
+    redis.call('ZADD', p .. ':act' .. scope, exact(tonumber(time) + service), member)
+  else
+    redis.call('HSET', p .. ':idle' .. scope, member, exact(idle_time(scope, member) + service))
+    redis.call('ZREM', p .. ':owing' .. scope, member)
+  end
+end
+
+local function weight_of(lane, tenant)
+  return tonumber(redis.call('HGET', p .. ':weight:' .. lane, tenant) or 1)
+end
+
+local function charge(rules, lane, tenant, wtok)
+  advance(':' .. lane, tenant, wtok / weight_of(lane, tenant))
+  advance('', lane, wtok / rules.weight[lane])
+end
+
+-- Tenants: how many of their requests are not settled, and their weights where these are not 1.
+
+local function enter(lane, tenant, weight)
+  redis.call('HINCRBY', p .. ':live:' .. lane, tenant, 1)
+  if weight == 1 then
+    redis.call('HDEL', p .. ':weight:' .. lane, tenant)
+  else
+    redis.call('HSET', p .. ':weight:' .. lane, tenant, exact(weight))
+  end
+end
+
+local function exit(lane, tenant)
+  if redis.call('HINCRBY', p .. ':live:' .. lane, tenant, -1) > 0 then return end
+  local scope = ':' .. lane
+  local time = redis.call('HGET', p .. ':idle' .. scope, tenant)
+  redis.call('HDEL', p .. ':live' .. scope, tenant)
+  redis.call('HDEL', p .. ':weight' .. scope, tenant)
+  redis.call('HDEL', p .. ':idle' .. scope, tenant)
+  if time and tonumber(time) > floor_of(scope) then redis.call('ZADD', p .. ':owing' .. scope, time, tenant) end
+end
+
+-- Backlog
+
+local function push(rules, lane, tenant, rank, id)
+  join(':' .. lane, tenant, rules.clamp / weight_of(lane, tenant))
+  redis.call('ZADD', p .. ':q:' .. lane .. ':' .. tenant, rank, id)
+  join('', lane, rules.clamp / rules.weight[lane])
+end
+
+local function remove(lane, tenant, id)
+  local queue = p .. ':q:' .. lane .. ':' .. tenant
+  redis.call('ZREM', queue, id)
+  if redis.call('EXISTS', queue) == 1 then return end
+  leave(':' .. lane, tenant)
+  if redis.call('EXISTS', p .. ':act:' .. lane) == 0 then leave('', lane) end
+end
+
+-- The lanes that wait as {lane, time}, the one to be served next first.
+local function waiting_lanes()
+  local flat, lanes = redis.call('ZRANGE', p .. ':act', 0, -1, 'WITHSCORES'), {}
+  for i = 1, #flat, 2 do lanes[#lanes + 1] = {flat[i], tonumber(flat[i + 1])} end
+  table.sort(lanes, function(a, b)
+    if a[2] == b[2] then return LANES[a[1]] < LANES[b[1]] end
+    return a[2] < b[2]
+  end)
+  return lanes
+end
+
+-- The lane that trails its share so far that `lane` may not be served before it, or ''.
+local function waits_for(rules, lanes, lane)
+  local own
+  for _, each in ipairs(lanes) do
+    if each[1] == lane then own = each[2] end
+  end
+  for _, each in ipairs(lanes) do
+    if each[1] ~= lane and own - each[2] > rules.patience / rules.weight[each[1]] then return each[1] end
+  end
+  return ''
+end
+
+local function tenant_has_turn(rules, lane, tenant)
+  local time = tonumber(redis.call('ZSCORE', p .. ':act:' .. lane, tenant))
+  return time - floor_of(':' .. lane) <= rules.quantum / weight_of(lane, tenant)
+end
+
+-- Leases and counters: what a request holds of a replica is in its own hash (qpf, hkv), and given back from there.
+
+local function hold(rules, id, replica, runner, uncached, context, emitted, attempt, moment)
+  local req, rep = p .. ':req:' .. id, p .. ':rep:' .. replica
+  redis.call('HSET', req, 'state', 'running', 'attempt', attempt, 'replica', replica, 'runner', runner, 'qpf', uncached,
+    'hkv', context, 'base', emitted, 'committed', moment, 'prefilled', 0)
+  redis.call('HINCRBY', rep, 'qpf', uncached)
+  redis.call('HINCRBY', rep, 'kv', context)
+  redis.call('HINCRBY', rep, 'n', 1)
+  redis.call('ZADD', p .. ':lease', moment + rules.lease, id)
+end
+
+local function prefilled(id, replica, qpf)
+  if qpf ~= '0' then redis.call('HINCRBY', p .. ':rep:' .. replica, 'qpf', -qpf) end
+  redis.call('HSET', p .. ':req:' .. id, 'qpf', 0, 'prefilled', 1)
+end
+
+local function give_back(id)
+  local req = p .. ':req:' .. id
+  local f = redis.call('HMGET', req, 'replica', 'qpf', 'hkv')
+  local rep = p .. ':rep:' .. f[1]
+  redis.call('ZREM', p .. ':lease', id)
+  redis.call('HINCRBY', rep, 'qpf', -f[2])
+  redis.call('HINCRBY', rep, 'kv', -f[3])
+  redis.call('HINCRBY', rep, 'n', -1)
+  redis.call('HDEL', req, 'replica', 'runner')
+  redis.call('HSET', req, 'qpf', 0, 'hkv', 0, 'prefilled', 1)
+end
+
+local function charge_output(rules, id, lane, tenant, before, emitted)
+  if emitted <= before then return before end
+  charge(rules, lane, tenant, rules.output * (emitted - before))
+  redis.call('HSET', p .. ':req:' .. id, 'emitted', emitted)
+  return emitted
+end
+
+local function finish(id, outcome, moment)
+  redis.call('HSET', p .. ':req:' .. id, 'state', 'ended', 'outcome', outcome)
+  redis.call('ZADD', p .. ':ended', moment, id)
+end
+
+-- After `give_back`: to the queue at its old rank, or to the ended. Returns what became of it.
+local function requeue_or_end(rules, id, failures, moment)
+  local req = p .. ':req:' .. id
+  local f = redis.call('HMGET', req, 'lane', 'tenant', 'rank', 'deadline', 'cancelled')
+  redis.call('HSET', req, 'failures', failures)
+  redis.call('HDEL', req, 'preempted')
+  if f[5] then
+    finish(id, 'cancelled', moment)
+    return 'cancelled'
+  end
+  if failures >= rules.failures then
+    finish(id, 'failed', moment)
+    return 'failed'
+  end
+  local deadline = math.max(tonumber(f[4]), moment + rules.again)
+  redis.call('HSET', req, 'state', 'queued', 'deadline', deadline)
+  redis.call('ZADD', p .. ':deadline', deadline, id)
+  push(rules, f[1], f[2], f[3], id)
+  return 'queued'
+end
+
+local function wake()
+  if redis.call('EXISTS', p .. ':act') == 1 then redis.call('PUBLISH', p .. ':wake', 'work') end
+end
