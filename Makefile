@@ -4,13 +4,23 @@ PYTEST = $(PYTHON) -m pytest tests
 TYPED = chatsite conversations inference quotas deploy manage.py
 SOURCES = $(TYPED) tests benchmarks
 
-.PHONY: run test test-long check bench bench-crowd simulate screenshots fmt clean lock app dev engine
+.PHONY: run test test-pages test-modules test-long check bench bench-crowd bench-scheduler simulate screenshots fmt clean lock app dev engine
 
 run: app ## Install what is missing and run the whole site on this machine; PORT, HOST, CHATSITE_MODELS change it
 	@exec $(PYTHON) manage.py up --follow-parent
 
-test: dev engine ## Everything but what takes minutes each
+test: dev engine ## Everything but what takes minutes each; the browser's tests beside the others, each with servers of its own
+ifdef ARGS
 	$(PYTEST) -m "not long" $(ARGS)
+else
+	@$(MAKE) --no-print-directory -j2 -Otarget test-pages test-modules
+endif
+
+test-pages:
+	$(PYTEST)/acceptance -m "not long"
+
+test-modules:
+	$(PYTEST) --ignore=tests/acceptance -m "not long"
 
 test-long: dev engine ## Fault matrices and soak tests
 	$(PYTEST) -m long $(ARGS)
@@ -27,6 +37,9 @@ bench: dev ## What a token and a request cost; ARGS go to the benchmark
 
 bench-crowd: dev ## A thousand streams at once: gaps between tokens, memory
 	$(PYTHON) -m benchmarks.crowd $(ARGS)
+
+bench-scheduler: dev ## Cycles that one Redis core does, and the time of each operation; ARGS=--beside=COMMIT compares
+	$(PYTHON) -m benchmarks.scheduling $(ARGS)
 
 simulate: dev ## The scheduling rules in simulated time, beside others' rules; ARGS=--quick takes a minute, --only=NAME some
 	$(PYTHON) -m benchmarks.simulator $(ARGS)

@@ -43,6 +43,7 @@ NAVIGATION = {
     "Serving": [
         ("Models", "neurology", "inference.model"),
         ("Replicas", "dns", "inference.replica"),
+        ("Scheduler", "tune", "inference.schedulertuning"),
     ],
     "Plans": [
         ("Plans", "sell", "quotas.plan"),

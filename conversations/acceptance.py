@@ -1,8 +1,9 @@
 """How a reply is accepted: quota, then rows, then the queue. Refused anywhere, it leaves nothing behind."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -73,10 +74,14 @@ async def accept(offer: Offer) -> Accepted:
 async def _accept(offer: Offer) -> Accepted:
     organization_id, plan, request_id = offer.principal.organization_id, offer.draft.plan, _request_id(offer)
     tokens = len(offer.fitted.token_ids) + offer.fitted.max_tokens
+    prompt = offer.fitted
+    decision = await inference_services.decide(
+        offer.draft.model.name, plan.tier, input=len(prompt.token_ids), output=prompt.max_tokens
+    )
     wait = tuning.queue_timeout(plan.tier)
     remaining = await quota_services.reserve(offer.principal, plan, {request_id: tokens}, wait)
     try:
-        opened = await run_db(_write, offer)
+        opened = await run_db(_write, offer, decision)
     except BaseException:
         await quota_services.settle(organization_id, request_id, 0)
         raise
@@ -85,7 +90,7 @@ async def _accept(offer: Offer) -> Accepted:
     return Accepted(offer.reply.id, offer.reply.parent_id, request_id, remaining, offer.base)
 
 
-def _write(offer: Offer) -> OpenedRequest:
+def _write(offer: Offer, decision: Mapping[str, Any]) -> OpenedRequest:
     """All rows, in one transaction."""
     prompt, organization_id = offer.fitted, offer.principal.organization_id
     sampling = Sampling(max_tokens=prompt.max_tokens, temperature=settings.CHAT_TEMPERATURE)
@@ -106,6 +111,7 @@ def _write(offer: Offer) -> OpenedRequest:
                 owner_id=offer.reply.id,
                 base_tokens=offer.base.tokens if offer.base else 0,
                 base_chars=offer.base.characters if offer.base else 0,
+                decision=decision,
             )
     except IntegrityError as error:
         if _constraint(error) == ONE_RUNNING:

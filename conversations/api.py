@@ -163,12 +163,17 @@ def request_data(row: dict[str, Any]) -> dict[str, Any]:
         "attempts": row["attempt"],
         "queued_ms": milliseconds(row["created_at"], row["claimed_at"]),
         "ttft_ms": milliseconds(row["created_at"], row["first_token_at"]),
-        "predicted_ttft_ms": None,
+        "predicted_ttft_ms": predicted_ms(row["decision"]),
         "total_ms": milliseconds(row["created_at"], row["finished_at"]),
         "usage": usage if row["finished_at"] else None,
         "cost": None,
-        "decision": None,
+        "decision": row["decision"] or None,
     }
+
+
+def predicted_ms(decision: dict[str, Any]) -> int | None:
+    predicted = decision.get("predicted")
+    return round(predicted["expected"] * 1000) if predicted else None
 
 
 def milliseconds(start: datetime, end: datetime | None) -> int | None:

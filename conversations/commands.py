@@ -54,6 +54,12 @@ class Regenerate(msgspec.Struct, tag="regenerate"):
     message: str
 
 
+class Smaller(msgspec.Struct, tag="smaller"):
+    """The reply waits, and somebody would rather have another model's now."""
+
+    message: str
+
+
 class Continue(msgspec.Struct, tag="continue"):
     message: str
 
@@ -77,8 +83,8 @@ class Ack(msgspec.Struct, tag="ack"):
     frames: int
 
 
-Command = Hello | Send | Regenerate | Continue | Choose | Feedback | Seen
-Frame = Hello | Send | Stop | Regenerate | Continue | Choose | Feedback | Seen | Ack
+Command = Hello | Send | Regenerate | Smaller | Continue | Choose | Feedback | Seen
+Frame = Hello | Send | Stop | Regenerate | Smaller | Continue | Choose | Feedback | Seen | Ack
 _decode = msgspec.json.Decoder(Frame).decode
 
 

@@ -37,6 +37,7 @@ from conversations.commands import (
     Regenerate,
     Seen,
     Send,
+    Smaller,
     Stop,
     message_id,
     message_in,
@@ -186,6 +187,10 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 await commands.send(principal, page.conversation_id, command)
                 await page.refresh(command.id)
                 await self.outbox.put(frames.accepted(command.id))
+            case Smaller():
+                await services.take_smaller(
+                    principal, await message_in(principal, page.conversation_id, command.message)
+                )
             case Regenerate() | Continue():
                 await self._reply_again(principal, page, command)
             case Choose():

@@ -10,6 +10,12 @@ class ReplyRunning(Conflict):
     should_retry = False
 
 
+class NotWaiting(Conflict):
+    """This reply waits no more, or no other model is free for it now."""
+
+    should_retry = False
+
+
 class NotContinuable(Conflict):
     """Only the last reply of a branch can be continued, once it was stopped, has failed or reached its length limit."""
 

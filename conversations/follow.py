@@ -44,6 +44,7 @@ class Queued:
     position: int  # 1 is next
     eta: float | None  # seconds
     loading: bool  # the model is not up yet
+    smaller: str = ""  # title of a model that would answer now
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class Reader:
         self.started = False
         self.ended = False
         self.entry = "0-0"  # where the log is read on
-        self._place: QueuePlace | None = None
+        self._place: QueuePlace | None = None  # as it was shown last
         if cursor is not None:
             self.position, self.tokens = cursor.characters, cursor.tokens
             self.started = cursor.request_id == reply.request_id
@@ -218,10 +219,13 @@ class Reader:
 
     def queued(self, place: QueuePlace) -> list[ReplyEvent]:
         """An event when the place has changed."""
-        if place == self._place or self.started:
+        if self.started:
             return []
-        self._place = place
-        return [Queued(self.reply.message_id, place.position, place.eta, place.loading)]
+        shown = place.after(self._place)
+        if shown == self._place:
+            return []
+        self._place = shown
+        return [Queued(self.reply.message_id, shown.position, shown.eta, shown.loading, shown.smaller)]
 
     def stored(self, reply: Reply | None) -> list[ReplyEvent]:
         """What is new in the row; None when the row is gone."""

@@ -73,9 +73,11 @@ def token(message_id: UUID, event: Token) -> str:
 
 
 def queued(event: Queued, model: str) -> str:
-    """Where the reply stands in the queue, with a way to give up."""
+    """Where the reply stands in the queue, with a way to give up, or to take a model that is free."""
     message = public_id("msg", event.message_id)
-    context = {"text": queue_text(event, model), "message": message, "loading": event.loading}
+    context = {
+        "text": queue_text(event, model), "message": message, "loading": event.loading, "smaller": event.smaller,
+    }  # fmt: skip
     return partial(f"note-{message}", render_to_string("conversations/queued.html", context))
 
 

@@ -30,6 +30,7 @@ from conversations.drafts import (
     reopen_reply,
     write_messages,
 )
+from conversations.errors import NotWaiting
 from conversations.follow import follow_from, open_reply
 from conversations.models import Conversation, Feedback, Message
 from conversations.prompting import Row, fit
@@ -214,6 +215,20 @@ async def regenerate(
     reply = new_reply(draft, draft.rows[-1].id, new_id(), new_id(), fitted.left_out)
     write = partial(write_messages, draft.conversation, [reply])
     return await accept(Offer(principal, draft, fitted, reply, write, remember=remember))
+
+
+async def take_smaller(principal: Principal, message_id: UUID) -> Accepted:
+    """Instead of a reply that waits, one of the model that may stand in for its own.
+
+    Raises as `send`, and NotWaiting.
+    """
+    message = await run_db(selectors.get_message, principal, message_id)
+    plan = await run_db(plan_of, principal.organization_id)
+    smaller = await inference_selectors.smaller_model(message.model_id or "", plan.tier)
+    if message.status != "pending" or smaller is None:
+        raise NotWaiting
+    await stop(principal, message_id)
+    return await regenerate(principal, message_id, model=smaller.name)
 
 
 async def continue_reply(

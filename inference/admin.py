@@ -19,10 +19,17 @@ from chatsite.admin_links import NOTHING, Link, joined, list_link, row_link
 from chatsite.look_only import LookOnlyAdmin
 from inference import admin_owners, overview, timeline
 from inference.admin_kept import CallReadingAdmin, KeptCallAdmin, TextKeepingAdmin
+from inference.admin_tuning import SchedulerTuningAdmin
+from inference.explanation import explain
 from inference.models import Model, Replica, Request
 from quotas.selectors import ledger_of
 
-__all__ = ["CallReadingAdmin", "KeptCallAdmin", "TextKeepingAdmin"]  # registered by being imported
+__all__ = [
+    "CallReadingAdmin",
+    "KeptCallAdmin",
+    "SchedulerTuningAdmin",
+    "TextKeepingAdmin",
+]  # registered by being imported
 
 log = structlog.get_logger(__name__)
 STATES = {"ready": "good", "loading": "busy", "down": "bad", "unknown": "quiet"}
@@ -159,7 +166,7 @@ class RequestAdmin(OfPeopleAdmin):
         "public", "status_badge", "error", "replica_link", "user_link", "organization_link", "key_link", "owner",
         "ledger", "cost", "sampled",
     ]  # fmt: skip
-    change_form_outer_before_template = "admin/inference/request/timeline.html"
+    change_form_outer_before_template = "admin/inference/request/before.html"
 
     def match(self, name: str, value: UUID) -> Q:
         if name == "container":
@@ -173,6 +180,9 @@ class RequestAdmin(OfPeopleAdmin):
         context = dict(extra_context or {})
         if isinstance(row, Request):
             context["timeline"] = timeline.build(row, timezone.now(), row.output_tokens)
+            actual = (row.first_token_at - row.created_at).total_seconds() if row.first_token_at else None
+            urls = dict(Replica.objects.filter(model=row.model_id).values_list("id", "url"))
+            context["explanation"] = explain(row.decision, actual, {str(id): url for id, url in urls.items()})
         answer: HttpResponse = super().change_view(request, object_id, form_url, context)
         return answer
 

@@ -1,10 +1,13 @@
 """The runner's hold on a request in PostgreSQL: `claim` fences every append, flush and settle."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from psycopg.types.json import Jsonb
 
 from inference.models import Request, RequestStatus
 from inference.owners import owner
@@ -16,17 +19,22 @@ _CLAIM = (Path(__file__).parent / "sql" / "claim.sql").read_text().replace("{col
 assert Request.TRANSITIONS.allows(RequestStatus.QUEUED, RequestStatus.RUNNING)
 
 
-def take(request_id: UUID, claim: UUID, attempt: int, replica_id: UUID) -> Request | None:
-    """Compare-and-set: this attempt has the request from now on. None when it is over, gone, or a later one has it."""
+def take(request_id: UUID, claim: UUID, attempt: int, replica_id: UUID, placement: Mapping[str, Any]) -> Request | None:
+    """Compare-and-set: this attempt has the request from now on. None when it is over, gone, or a later one has it.
+
+    `placement`: why it is on that replica, for its record.
+    """
     with transaction.atomic():
         with connection.cursor() as cursor:
-            cursor.execute(_CLAIM, {"id": request_id, "attempt": attempt, "claim": claim, "replica": replica_id})
+            given: dict[str, Any] = {"id": request_id, "attempt": attempt, "claim": claim, "replica": replica_id}
+            cursor.execute(_CLAIM, given | {"placement": Jsonb([placement])})
             row = cursor.fetchone()
         if row is None:
             return None
         *values, before = row
         request = Request.from_db(connection.alias, [field.attname for field in _FIELDS], values)
         request.sampling = json.loads(request.sampling)  # the cursor gives it as text
+        request.decision = json.loads(request.decision)
         if before == RequestStatus.QUEUED:
             owner(request.owner_kind).claimed(request.owner_id, request.id)
         return request

@@ -118,6 +118,8 @@ class Request(models.Model):
     first_token_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
+    # What was predicted (`predicted`, `x`), and of each attempt where it went, why, and what else there was
+    decision = models.JSONField(default=dict)
     released_at = models.DateTimeField(null=True)  # scheduler and quota have both confirmed
 
     class Meta:

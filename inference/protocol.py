@@ -1,6 +1,6 @@
 """What crosses between the rooms: plain dataclasses and enums, no I/O."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -157,11 +157,23 @@ LogEvent = StartedEvent | TokensEvent | RetryingEvent | EndEvent
 
 @dataclass(frozen=True)
 class QueuePlace:
-    """Where a waiting request stands. `eta` in seconds, None until the model's pace is known."""
+    """Where a waiting request stands. `eta` in seconds, None while nothing is predicted; `preemptions` so far.
+
+    `smaller`: the title of a model that would answer now, "" none.
+    """
 
     position: int  # 1 is next
     eta: float | None
     loading: bool = False
+    preemptions: int = 0
+    smaller: str = ""
+
+    def after(self, before: "QueuePlace | None") -> "QueuePlace":
+        """What is shown next: never a higher position or a longer wait than before, but after a preemption."""
+        if before is None or self.preemptions > before.preemptions:
+            return self
+        known = [value for value in (before.eta, self.eta) if value is not None and not self.loading]
+        return replace(self, position=min(before.position, self.position), eta=min(known, default=None))
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,20 @@
 """Questions about models, requests and their text. Reads only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
+
 from chatsite.caching import ShortCache
 from chatsite.database import run_db
 from chatsite.redis import async_client
+from inference import forecast
 from inference.errors import ModelNotAllowed, UnknownModel
 from inference.models import Model, Partial, Replica, Request
 from inference.protocol import QueuePlace
+from inference.redis import rules
 from inference.redis.scheduler import Scheduler
 from inference.replicas import ReplicaState, published_states
 from inference.settlement import join_text
@@ -113,14 +118,35 @@ def _best(states: list[ReplicaState | None]) -> str:
 
 async def queue_place(request_id: UUID) -> QueuePlace | None:
     """None when the request does not wait (any more)."""
-    model = await run_db(lambda: Request.objects.filter(id=request_id).values_list("model_id", flat=True).first())
-    if model is None:
+    fields = ("model_id", "lane", "prompt_tokens", "created_at")
+    row = await run_db(lambda: Request.objects.filter(id=request_id).values_list(*fields).first())
+    if row is None:
         return None
+    model, lane, tokens, created_at = row
     place = await Scheduler(async_client(), model).place(str(request_id))
     if place is None:
         return None
-    state = (await readiness()).get(model, ReplicaState.DOWN)
-    return QueuePlace(place.position, place.eta, loading=state == ReplicaState.LOADING)
+    states = await readiness()
+    patient = (timezone.now() - created_at).total_seconds() < rules.settings().admission.offer_smaller_seconds
+    smaller = None if patient else await smaller_model(model, lane, states)
+    seen = await forecast.outlook(async_client(), model)
+    predicted = seen.prediction(lane, tokens, 0, ahead=place.ahead) if seen else None
+    return QueuePlace(
+        place.ahead + 1,
+        round(predicted.expected, 1) if predicted and predicted.trusted else None,
+        loading=states.get(model, ReplicaState.DOWN) == ReplicaState.LOADING,
+        preemptions=place.preemptions,
+        smaller=(smaller.title or smaller.name) if smaller else "",
+    )
+
+
+async def smaller_model(name: str, tier: str, states: Mapping[str, str] | None = None) -> Model | None:
+    """The model that may stand in for one, where that plan may use it and it is ready. Raises UnknownModel."""
+    fallback = (await aget_model(name)).fallback
+    if not fallback or (states or await readiness()).get(fallback) != ReplicaState.READY:
+        return None
+    model = await aget_model(fallback)
+    return model if tier in model.tiers else None
 
 
 def partial_text(request_id: UUID) -> PartialText:

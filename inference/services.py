@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.redis import Put, async_client, run_pipeline
-from inference import prompt_store, tokenization, tuning
+from inference import admission, prompt_store, tokenization, tuning
 from inference.catalog import ModelSpec
 from inference.finishing import settle_unclaimed
 from inference.models import Lane, Model, Replica, Request
@@ -55,6 +55,11 @@ async def count(model: Model, texts: Sequence[str]) -> list[int]:
     return await tokenization.count(model, texts)
 
 
+async def decide(model: str, tier: str, *, input: int, output: int) -> Mapping[str, Any]:
+    """Whether a request is let in: the record of it for `open_request`. Raises HighDemand."""
+    return await admission.decide(model, LANES[tier], input, output)
+
+
 def open_request(
     *,
     request_id: UUID,
@@ -68,11 +73,12 @@ def open_request(
     bills_prompt: bool = True,
     bills_partial: bool = True,
     caller_id: UUID | None = None,
+    decision: Mapping[str, Any] | None = None,
 ) -> OpenedRequest:
     """Writes the row, inside the caller's transaction; `submit` the result after its commit.
 
     `caller_id`: the process that holds the connection, where its end is to cancel the request. `bills_partial`: whether
-    its owner has something of an answer that breaks off.
+    its owner has something of an answer that breaks off. `decision`: the record that `decide` gave.
     """
     tuning.refresh()
     lane = LANES[tier]
@@ -97,6 +103,7 @@ def open_request(
         "base_chars": base_chars,
         "created_at": now,
         "deadline": deadline,
+        "decision": Jsonb(dict(decision or {})),
     }
     prompt = prompt_store.put(request_id, prepared)
     with connection.cursor() as cursor:

@@ -43,6 +43,7 @@ LISTS = [
     "conversations_share",
     "conversations_textaccess",
 ]
+SINGLE_PAGES = ["inference_schedulertuning"]  # one page, no list
 
 
 def make_model(name: str = "small", **changes: Any) -> Model:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -95,9 +95,13 @@ async def _accept(
     choices = [
         _choice(model, principal, call, prompt, ids, number) for prompt, ids in encoded for number in range(call.n)
     ]
+    tokens = sum(len(choice.prepared.token_ids) for choice in choices)
+    output = sum(choice.prepared.sampling.max_tokens for choice in choices)
+    decision = await services.decide(model.name, plan.tier, input=tokens, output=output)
     remaining = await _reserve(principal, plan, choices)
     try:
-        writing = _Writing(principal, plan.tier, caller_id, await keeping.keeps(principal.organization_id))
+        keeps = await keeping.keeps(principal.organization_id)
+        writing = _Writing(principal, plan.tier, caller_id, keeps, decision)
         opened = await run_db(_write, writing, choices, remember)
     except BaseException:
         await _give_back(principal, choices)
@@ -172,6 +176,7 @@ class _Writing:
     tier: str
     caller_id: UUID | None
     keeps: bool
+    decision: Mapping[str, Any]
 
 
 def _write(writing: _Writing, choices: Sequence[_Choice], remember: Remember | None) -> list[OpenedRequest]:
@@ -199,4 +204,5 @@ def _open(writing: _Writing, choice: _Choice) -> OpenedRequest:
         bills_prompt=choice.bills_prompt,
         bills_partial=choice.bills_partial,
         caller_id=writing.caller_id,
+        decision=writing.decision,
     )

@@ -11,24 +11,30 @@ if f[1] == 'running' and attempt == before + 1 and f[8] == replica and f[9] == r
 if f[1] ~= 'queued' or attempt ~= before then return {0, 'gone'} end
 
 local rules, lane, tenant = cmsgpack.unpack(ARGV[1]), f[2], f[3]
-local queue = p .. ':q:' .. lane .. ':' .. tenant
-if redis.call('ZRANGE', queue, 0, 0)[1] ~= id then return {0, 'turn'} end
+local first = redis.call('ZRANGE', p .. ':q:' .. lane .. ':' .. tenant, 0, 1)
+if first[1] ~= id then return {0, 'turn'} end
 if waits_for(rules, waiting_lanes(), lane) ~= '' then return {0, 'turn'} end
-if not tenant_has_turn(rules, lane, tenant) then return {0, 'turn'} end
+local act = p .. ':act:' .. lane
+local least = redis.call('ZRANGE', act, 0, 0, 'WITHSCORES')
+if least[1] ~= tenant and redis.call('ZSCORE', act, tenant) - least[2] > rules.quantum / weight_of(lane, tenant) then
+  return {0, 'turn'}  -- it is more than a quantum ahead of the tenant that was served least
+end
 
 local input, emitted = tonumber(f[5]), tonumber(f[7])
 local context = math.max(tonumber(f[6]), input + emitted)
-local r = redis.call('HMGET', p .. ':rep:' .. replica, 'open', 'n', 'capn', 'kv', 'capkv', 'qpf', 'rate')
+local rep = p .. ':rep:' .. replica
+local r = redis.call('HMGET', rep, 'open', 'n', 'capn', 'kv', 'capkv', 'qpf', 'rate')
 if r[1] ~= '1' then return {0, 'replica'} end
-local n, capn, capkv, qpf = tonumber(r[2] or 0), tonumber(r[3]), tonumber(r[5]), tonumber(r[6] or 0)
+local n, kv, qpf, capn, capkv = tonumber(r[2] or 0), tonumber(r[4] or 0), tonumber(r[6] or 0), tonumber(r[3]), tonumber(r[5])
 local ceiling = rules.ceiling[lane]
 local slots = capn > 0 and math.max(1, math.floor(ceiling * capn + 1e-9)) or 0
 if n + 1 > slots then return {0, 'slots'} end
-if n > 0 and capkv > 0 and tonumber(r[4] or 0) + context > ceiling * capkv then return {0, 'kv'} end
+if n > 0 and capkv > 0 and kv + context > ceiling * capkv then return {0, 'kv'} end
 if qpf > 0 and qpf + uncached > rules.gate[lane] * tonumber(r[7]) then return {0, 'gate'} end
 
 charge(rules, lane, tenant, uncached + rules.cached * math.max(0, input + emitted - uncached))
-remove(lane, tenant, id)
+remove(lane, tenant, id, #first > 1)
 redis.call('ZREM', p .. ':deadline', id)
+redis.call('HSET', rep, 'n', n + 1, 'kv', kv + context, 'qpf', qpf + uncached)
 hold(rules, id, replica, runner, uncached, context, emitted, attempt + 1, now())
 return {attempt + 1, ''}

@@ -18,7 +18,8 @@ redis.call('HSET', req, 'state', 'queued', 'lane', lane, 'tenant', tenant, 'inpu
   'kv', ARGV[8], 'deadline', ARGV[9], 'rank', rank, 'attempt', ARGV[12], 'emitted', ARGV[13], 'avoid', ARGV[14],
   'failures', 0, 'preemptions', 0)
 redis.call('ZADD', p .. ':deadline', ARGV[9], id)
-enter(lane, tenant, tonumber(ARGV[5]))
-push(rules, lane, tenant, rank, id)
+local weight = tonumber(ARGV[5])
+enter(lane, tenant, weight)
+push(rules, lane, tenant, weight, rank, id)
 redis.call('PUBLISH', p .. ':wake', 'work')
 return 1

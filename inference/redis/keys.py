@@ -68,3 +68,13 @@ def prefixes(prefix: str) -> str:
 def pace(prefix: str) -> str:
     """How fast the model's requests end, and its replicas read."""
     return f"{prefix}:pace"
+
+
+def forecast(prefix: str) -> str:
+    """What a runner last saw of the queues and the replicas."""
+    return f"{prefix}:lanes"
+
+
+def lengths(prefix: str) -> str:
+    """How many requests wait, by lane."""
+    return f"{prefix}:len"

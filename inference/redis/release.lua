@@ -7,7 +7,11 @@ local req = p .. ':req:' .. id
 local f = redis.call('HMGET', req, 'state', 'attempt', 'lane', 'tenant', 'emitted', 'failures')
 if f[1] ~= 'running' or f[2] ~= ARGV[3] then return 'stale' end
 local rules = cmsgpack.unpack(ARGV[1])
-charge_output(rules, id, f[3], f[4], tonumber(f[5]), tonumber(ARGV[4]))
+local new = tonumber(ARGV[4]) - tonumber(f[5])
+if new > 0 then
+  charge(rules, f[3], f[4], rules.output * new)
+  redis.call('HSET', req, 'emitted', ARGV[4])
+end
 give_back(id)
 redis.call('HSET', req, 'avoid', ARGV[6])
 if how == 'preempted' then redis.call('HINCRBY', req, 'preemptions', 1) end

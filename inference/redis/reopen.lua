@@ -12,6 +12,9 @@ redis.call('HSET', req, 'lane', lane, 'tenant', tenant, 'input', input, 'uncache
   'deadline', ARGV[13], 'rank', ARGV[14], 'emitted', emitted, 'avoid', '', 'failures', 0, 'preemptions', 0)
 enter(lane, tenant, tonumber(ARGV[5]))
 advance(':' .. lane, tenant, 0)
-hold(cmsgpack.unpack(ARGV[1]), id, ARGV[7], ARGV[8], tonumber(ARGV[12]), math.max(kv, input + emitted), emitted, ARGV[6],
-  now())
+local replica, uncached, context = ARGV[7], tonumber(ARGV[12]), math.max(kv, input + emitted)
+for field, more in pairs({qpf = uncached, kv = context, n = 1}) do
+  redis.call('HINCRBY', p .. ':rep:' .. replica, field, more)
+end
+hold(cmsgpack.unpack(ARGV[1]), id, replica, ARGV[8], uncached, context, emitted, ARGV[6], now())
 return 1

@@ -13,17 +13,21 @@ local function floor_of(scope)
   return tonumber(first[2] or redis.call('GET', p .. ':lastvt' .. scope) or 0)
 end
 
-local function idle_time(scope, member)
-  return tonumber(redis.call('HGET', p .. ':idle' .. scope, member) or redis.call('ZSCORE', p .. ':owing' .. scope, member)
-    or floor_of(scope))
+-- The time of a member that does not wait, and where it is: 'idle', 'owing' or nowhere.
+local function noted_time(scope, member)
+  local time = redis.call('HGET', p .. ':idle' .. scope, member)
+  if time then return tonumber(time), 'idle' end
+  time = redis.call('ZSCORE', p .. ':owing' .. scope, member)
+  if time then return tonumber(time), 'owing' end
 end
 
+-- Returns whether it waited before.
 local function join(scope, member, most_ahead)
-  if redis.call('ZSCORE', p .. ':act' .. scope, member) then return end
-  local floor, time = floor_of(scope), idle_time(scope, member)
-  redis.call('ZADD', p .. ':act' .. scope, exact(math.min(math.max(time, floor), floor + most_ahead)), member)
-  redis.call('HDEL', p .. ':idle' .. scope, member)
-  redis.call('ZREM', p .. ':owing' .. scope, member)
+  if redis.call('ZSCORE', p .. ':act' .. scope, member) then return true end
+  local floor, time, place = floor_of(scope), noted_time(scope, member)
+  redis.call('ZADD', p .. ':act' .. scope, exact(math.min(math.max(time or floor, floor), floor + most_ahead)), member)
+  if place then redis.call(place == 'idle' and 'HDEL' or 'ZREM', p .. ':' .. place .. scope, member) end
+  return false
 end
 
 local function leave(scope, member)
@@ -37,13 +41,10 @@ local function leave(scope, member)
 end
 
 local function advance(scope, member, service)
-  local time = redis.call('ZSCORE', p .. ':act' .. scope, member)
-  if time then
-    redis.call('ZADD', p .. ':act' .. scope, exact(tonumber(time) + service), member)
-  else
-    redis.call('HSET', p .. ':idle' .. scope, member, exact(idle_time(scope, member) + service))
-    redis.call('ZREM', p .. ':owing' .. scope, member)
-  end
+  if redis.call('ZADD', p .. ':act' .. scope, 'XX', 'INCR', exact(service), member) then return end
+  local time, place = noted_time(scope, member)
+  redis.call('HSET', p .. ':idle' .. scope, member, exact((time or floor_of(scope)) + service))
+  if place == 'owing' then redis.call('ZREM', p .. ':owing' .. scope, member) end
 end
 
 local function weight_of(lane, tenant)
@@ -58,11 +59,11 @@ end
 -- Tenants: how many of their requests are not settled, and their weights where these are not 1.
 
 local function enter(lane, tenant, weight)
-  redis.call('HINCRBY', p .. ':live:' .. lane, tenant, 1)
-  if weight == 1 then
-    redis.call('HDEL', p .. ':weight:' .. lane, tenant)
-  else
+  local live = redis.call('HINCRBY', p .. ':live:' .. lane, tenant, 1)
+  if weight ~= 1 then
     redis.call('HSET', p .. ':weight:' .. lane, tenant, exact(weight))
+  elseif live > 1 then  -- the first of a tenant finds none
+    redis.call('HDEL', p .. ':weight:' .. lane, tenant)
   end
 end
 
@@ -78,32 +79,31 @@ end
 
 -- Backlog
 
-local function push(rules, lane, tenant, rank, id)
-  join(':' .. lane, tenant, rules.clamp / weight_of(lane, tenant))
+local function push(rules, lane, tenant, weight, rank, id)
   redis.call('ZADD', p .. ':q:' .. lane .. ':' .. tenant, rank, id)
-  join('', lane, rules.clamp / rules.weight[lane])
+  redis.call('HINCRBY', p .. ':len', lane, 1)
+  if not join(':' .. lane, tenant, rules.clamp / weight) then join('', lane, rules.clamp / rules.weight[lane]) end
 end
 
-local function remove(lane, tenant, id)
+-- `more`: whether others of the tenant wait, where that is known.
+local function remove(lane, tenant, id, more)
   local queue = p .. ':q:' .. lane .. ':' .. tenant
   redis.call('ZREM', queue, id)
-  if redis.call('EXISTS', queue) == 1 then return end
+  redis.call('HINCRBY', p .. ':len', lane, -1)
+  if more == nil then more = redis.call('EXISTS', queue) == 1 end
+  if more then return end
   leave(':' .. lane, tenant)
   if redis.call('EXISTS', p .. ':act:' .. lane) == 0 then leave('', lane) end
 end
 
--- The lanes that wait as {lane, time}, the one to be served next first.
+-- The lanes that wait as {lane, time}.
 local function waiting_lanes()
   local flat, lanes = redis.call('ZRANGE', p .. ':act', 0, -1, 'WITHSCORES'), {}
   for i = 1, #flat, 2 do lanes[#lanes + 1] = {flat[i], tonumber(flat[i + 1])} end
-  table.sort(lanes, function(a, b)
-    if a[2] == b[2] then return LANES[a[1]] < LANES[b[1]] end
-    return a[2] < b[2]
-  end)
   return lanes
 end
 
--- The lane that trails its share so far that `lane` may not be served before it, or ''.
+-- The first of `lanes` that trails its share so far that `lane` may not be served before it, or ''.
 local function waits_for(rules, lanes, lane)
   local own
   for _, each in ipairs(lanes) do
@@ -115,20 +115,12 @@ local function waits_for(rules, lanes, lane)
   return ''
 end
 
-local function tenant_has_turn(rules, lane, tenant)
-  local time = tonumber(redis.call('ZSCORE', p .. ':act:' .. lane, tenant))
-  return time - floor_of(':' .. lane) <= rules.quantum / weight_of(lane, tenant)
-end
-
 -- Leases and counters: what a request holds of a replica is in its own hash (qpf, hkv), and given back from there.
 
+-- The caller counts it on the replica.
 local function hold(rules, id, replica, runner, uncached, context, emitted, attempt, moment)
-  local req, rep = p .. ':req:' .. id, p .. ':rep:' .. replica
-  redis.call('HSET', req, 'state', 'running', 'attempt', attempt, 'replica', replica, 'runner', runner, 'qpf', uncached,
-    'hkv', context, 'base', emitted, 'committed', moment, 'prefilled', 0)
-  redis.call('HINCRBY', rep, 'qpf', uncached)
-  redis.call('HINCRBY', rep, 'kv', context)
-  redis.call('HINCRBY', rep, 'n', 1)
+  redis.call('HSET', p .. ':req:' .. id, 'state', 'running', 'attempt', attempt, 'replica', replica, 'runner', runner,
+    'qpf', uncached, 'hkv', context, 'base', emitted, 'committed', moment, 'prefilled', 0)
   redis.call('ZADD', p .. ':lease', moment + rules.lease, id)
 end
 
@@ -137,23 +129,20 @@ local function prefilled(id, replica, qpf)
   redis.call('HSET', p .. ':req:' .. id, 'qpf', 0, 'prefilled', 1)
 end
 
+local function unload(id, replica, qpf, kv)
+  local rep = p .. ':rep:' .. replica
+  redis.call('ZREM', p .. ':lease', id)
+  if qpf ~= '0' then redis.call('HINCRBY', rep, 'qpf', -qpf) end
+  redis.call('HINCRBY', rep, 'kv', -kv)
+  redis.call('HINCRBY', rep, 'n', -1)
+end
+
 local function give_back(id)
   local req = p .. ':req:' .. id
   local f = redis.call('HMGET', req, 'replica', 'qpf', 'hkv')
-  local rep = p .. ':rep:' .. f[1]
-  redis.call('ZREM', p .. ':lease', id)
-  redis.call('HINCRBY', rep, 'qpf', -f[2])
-  redis.call('HINCRBY', rep, 'kv', -f[3])
-  redis.call('HINCRBY', rep, 'n', -1)
+  unload(id, f[1], f[2], f[3])
   redis.call('HDEL', req, 'replica', 'runner')
   redis.call('HSET', req, 'qpf', 0, 'hkv', 0, 'prefilled', 1)
-end
-
-local function charge_output(rules, id, lane, tenant, before, emitted)
-  if emitted <= before then return before end
-  charge(rules, lane, tenant, rules.output * (emitted - before))
-  redis.call('HSET', p .. ':req:' .. id, 'emitted', emitted)
-  return emitted
 end
 
 local function finish(id, outcome, moment)
@@ -178,7 +167,7 @@ local function requeue_or_end(rules, id, failures, moment)
   local deadline = math.max(tonumber(f[4]), moment + rules.again)
   redis.call('HSET', req, 'state', 'queued', 'deadline', deadline)
   redis.call('ZADD', p .. ':deadline', deadline, id)
-  push(rules, f[1], f[2], f[3], id)
+  push(rules, f[1], f[2], weight_of(f[1], f[2]), f[3], id)
   return 'queued'
 end
 

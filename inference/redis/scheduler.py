@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,6 @@ from uuid import UUID
 from redis.asyncio import Redis
 
 from chatsite.redis import Arg, Call, Script
-from inference.protocol import QueuePlace
 from inference.redis import keys, rules
 from inference.scheduling.answers import (
     Answer,
@@ -44,6 +44,14 @@ NAMES = (
     "running",
 )
 SCRIPTS = {name: Script.load(FOLDER / f"{name}.lua", *SHARED) for name in NAMES}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """`ahead`: requests of its lane that are served before it under the present order."""
+
+    ahead: int
+    preemptions: int
 
 
 class Scheduler:
@@ -164,13 +172,10 @@ class Scheduler:
     async def running(self) -> list[Running]:
         return [_running(raw) for raw in await self.run(self.call("running"))]
 
-    async def place(self, id: str) -> QueuePlace | None:
+    async def place(self, id: str) -> Waiting | None:
         """None when the request does not wait."""
-        state, ahead, gap, _ = await self.run(self.call("place", id))
-        if state != b"queued":
-            return None
-        position = int(ahead) + 1
-        return QueuePlace(position, round(position * float(gap) / 1000, 1) if gap else None)
+        state, ahead, _, preemptions = await self.run(self.call("place", id))
+        return Waiting(int(ahead), int(preemptions)) if state == b"queued" else None
 
 
 def peeked(answer: Sequence[Any], replicas: Sequence[str]) -> Peeked:

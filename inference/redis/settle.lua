@@ -4,12 +4,15 @@
 -- returns 1 when it was known, else 0
 local id = ARGV[2]
 local req = p .. ':req:' .. id
-local f = redis.call('HMGET', req, 'state', 'lane', 'tenant', 'emitted')
+local f = redis.call('HMGET', req, 'state', 'lane', 'tenant', 'emitted', 'replica', 'qpf', 'hkv')
 if not f[1] then return 0 end
-local rules = cmsgpack.unpack(ARGV[1])
-charge_output(rules, id, f[2], f[3], tonumber(f[4]), tonumber(ARGV[3]))
+local new = tonumber(ARGV[3]) - tonumber(f[4])
+if new > 0 then
+  local rules = cmsgpack.unpack(ARGV[1])
+  charge(rules, f[2], f[3], rules.output * new)
+end
 if f[1] == 'running' then
-  give_back(id)
+  unload(id, f[5], f[6], f[7])
 elseif f[1] == 'queued' then
   redis.call('ZREM', p .. ':deadline', id)
   remove(f[2], f[3], id)
@@ -22,10 +25,11 @@ exit(f[2], f[3])
 -- The pace at which requests end, for the expected wait: a moving average of the gap between ends, in ms.
 local moment = now()
 local last = redis.call('HMGET', p .. ':pace', 'last', 'gap')
+local pace = {'last', moment}
 if last[1] then
   local gap = math.min(moment - tonumber(last[1]), 60000)
-  redis.call('HSET', p .. ':pace', 'gap', 0.9 * tonumber(last[2] or gap) + 0.1 * gap)
+  pace[3], pace[4] = 'gap', 0.9 * tonumber(last[2] or gap) + 0.1 * gap
 end
-redis.call('HSET', p .. ':pace', 'last', moment)
+redis.call('HSET', p .. ':pace', unpack(pace))
 wake()
 return 1

@@ -16,9 +16,12 @@ from inference import prompt_store
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys, rules
 from inference.redis.scheduler import committed
+from inference.runner.foresight import Foresight
+from inference.runner.placement import Placement
 from inference.runner.pool import Pool
+from inference.runner.preemption import Preemption
 from inference.runner.shared_prefixes import SharedPrefixes
-from inference.runner.stream import Placement, Stream
+from inference.runner.stream import Stream
 from inference.scheduling.answers import Head, Peeked, Refusal
 from inference.scheduling.prefixes import Matched
 from inference.scheduling.routing import Choice, Demand, Load, choose, with_best_match_first
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 POLL_SECONDS = 0.25  # a nudge may be lost
 PEEK = 8
+GATHER_SECONDS = 0.005  # places become free meanwhile: to look costs Redis more than to place
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Dispatcher:
 
     def __init__(self, runner: "Runner", pool: Pool) -> None:
         self.runner, self.pool = runner, pool
+        self.foresight, self._preemption = Foresight(pool), Preemption(pool)
         self.prefixes = SharedPrefixes(pool.client, pool.scheduler.prefix, pool.model.name, runner.id)
         self._prompts: dict[str, StoredPrompt | None] = {}  # of the heads that were seen last
         self._random = random.Random()
@@ -55,6 +60,15 @@ class Dispatcher:
     def wake(self) -> None:
         self._wake.set()
 
+    async def look(self) -> None:
+        """Once a second: how replicas and queues are. Raises RedisError."""
+        if await self.pool.probe():
+            self.wake()
+        self.prefixes.use_block_size(self.pool.block_size)
+        while self.pool.restarted:
+            self.prefixes.forget(self.pool.restarted.pop())
+        await self.foresight.look()
+
     async def run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):  # look all the same
@@ -62,7 +76,7 @@ class Dispatcher:
                     await self._wake.wait()
             self._wake.clear()
             while await self._dispatch():
-                pass
+                await asyncio.sleep(GATHER_SECONDS)
 
     async def _dispatch(self) -> bool:
         """Starts what can start; True when there may be more."""
@@ -75,7 +89,10 @@ class Dispatcher:
             self._prompts.clear()
             return False
         await self._fetch_prompts(peeked)
-        planned = list(self._plan(peeked))
+        stuck: list[Head] = []
+        planned = list(self._plan(peeked, stuck))
+        if stuck:
+            await self._preemption.consider(stuck[0], self.foresight.seen)
         if not planned:
             return False
         started = await self._commit(planned)
@@ -83,9 +100,8 @@ class Dispatcher:
 
     # Choosing
 
-    def _plan(self, peeked: Peeked) -> Iterator[Planned]:
-        """Where each head should go, as if those before it were there already."""
-        self.prefixes.use_block_size(self.pool.block_size)
+    def _plan(self, peeked: Peeked, without_place: list[Head]) -> Iterator[Planned]:
+        """Where each head should go, as if those before it were there already; whose turn it is without a place."""
         matches = {head.id: self._matches(head) for head in peeked.heads}
         usable = self.pool.usable(peeked.replicas)
         loads = {
@@ -109,6 +125,7 @@ class Dispatcher:
             choice = choose(rules.settings(), demand, list(loads.values()), found, self._random)
             if not choice.id:
                 stuck.add(tenant)
+                without_place.append(head)
                 continue
             load = loads[choice.id]
             yield Planned(head, self._prompts.get(head.id), choice, matches[head.id], int(load.qpf))
@@ -144,6 +161,7 @@ class Dispatcher:
         prompt = self._prompts.pop(head.id, None)
         hashes = self.prefixes.hashes(head.id, prompt)
         expected = planned.matches.get(choice.id)
+        self.foresight.placed(head.lane, choice.uncached)
         self.prefixes.placed(choice.id, hashes, expected.tokens if expected else 0)
         placement = Placement(choice, hashes, expected, planned.before)
         stream = Stream(self.runner, self, self.pool.members[choice.id], head, attempt, placement)

@@ -1,12 +1,14 @@
 """The replicas of one model as a runner sees them: which may be used, what is told to the other processes."""
 
 import asyncio
+import contextlib
 import math
 import time
 
 import structlog
 from django.conf import settings
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from chatsite.ids import new_id
 from inference.models import Model, Replica
@@ -34,6 +36,7 @@ class Pool:
         self.client = client
         self.scheduler = Scheduler(client, model.name)
         self.members: dict[str, Member] = {}
+        self.restarted: set[str] = set()  # replicas that have come up since somebody asked
         self._measuring: dict[str, asyncio.Task[None]] = {}
 
     def refresh(self, model: Model, rows: list[Replica]) -> None:
@@ -107,6 +110,7 @@ class Pool:
         if member.state is not ReplicaState.READY:
             log.info("replica ready", url=member.row.url, model=self.model.name)
             member.came_back()
+            self.restarted.add(member.id)
         await self._scrape(member)
         if not member.peak_rate and settings.BACKGROUND:
             await self._learn_rate(member)
@@ -160,6 +164,8 @@ class Pool:
             return
         member.peak_rate = member.peak_rate or length / (time.monotonic() - began)
         log.info("prefill rate measured", url=member.row.url, tokens_per_second=round(member.peak_rate))
+        with contextlib.suppress(RedisError, OSError):  # the next probe tells it
+            await self.publish()
 
     async def close(self) -> None:
         for task in list(self._measuring.values()):

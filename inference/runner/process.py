@@ -198,8 +198,7 @@ class Runner:
                 await self._refresh()
                 read_at = time.monotonic()
             for dispatcher in list(self.dispatchers.values()):
-                if await dispatcher.pool.probe():
-                    dispatcher.wake()
+                await dispatcher.look()
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _refresh(self) -> None:

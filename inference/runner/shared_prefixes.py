@@ -74,6 +74,8 @@ class SharedPrefixes:
 
     async def exchange(self) -> None:
         """Announces what was placed here, and takes up what the others have. Raises RedisError."""
+        if self._index is None:
+            return
         pending, self._pending = self._pending, []
         async with self._client.pipeline(transaction=False) as pipe:
             for replica, hashes in pending:
@@ -88,4 +90,5 @@ class SharedPrefixes:
     def _take_up(self, id: str, entry: dict[bytes, bytes]) -> None:
         self._read = id
         if self._index is not None and entry[b"by"] != self._runner:
-            self._index.add(int(id.partition("-")[0]) / 1000, entry[b"r"].decode(), memoryview(entry[b"h"]).cast("Q"))
+            placed_at = int(id.partition("-")[0]) / 1000
+            self._index.add(placed_at, entry[b"r"].decode(), memoryview(entry[b"h"]).cast("Q"))

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -27,9 +25,8 @@ from inference.prompt_store import StoredPrompt
 from inference.protocol import Sampling
 from inference.runner.member import Member
 from inference.runner.output import Output
+from inference.runner.placement import Placement
 from inference.scheduling.answers import Head
-from inference.scheduling.prefixes import Matched
-from inference.scheduling.routing import Choice
 from inference.settlement import CANCELLED, ENDINGS, Ending, saved_text, settle_claimed
 from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream
 
@@ -47,16 +44,6 @@ class Interruption(StrEnum):
     FENCED = "fenced"  # another attempt has the request, or our lease may have run out
     HANDOVER = "handover"  # this process ends
     PREEMPTED = "preempted"  # somebody more urgent needs its place
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Why a request is where it is. `before`: tokens to prefill that were queued ahead of it there."""
-
-    choice: Choice
-    hashes: Sequence[int]
-    expected: Matched | None
-    before: int
 
 
 class Stream:
@@ -208,7 +195,14 @@ class Stream:
         return self.request
 
     async def _claim(self) -> bool:
-        request = await run_db(claims.take, self.id, self.claim, self.attempt, self.member.row.id)
+        request = await run_db(
+            claims.take,
+            self.id,
+            self.claim,
+            self.attempt,
+            self.member.row.id,
+            self.placement.record(self.head, self.attempt),
+        )
         if request is None:
             log.info("claim refused")
             self.interruption = Interruption.FENCED
@@ -276,6 +270,8 @@ class Stream:
                 self.placement.before + self.placement.choice.uncached, time.monotonic() - self._began
             )
             self.runner.prefilled(self)
+            if self.attempt == 1 and self.request is not None:
+                self.dispatcher.foresight.first_token(self.request, self.output.first_token_at)
         if delta.token_ids or delta.text:
             self.runner.flusher.mark(self, urgent=first)
 

@@ -286,6 +286,10 @@ class Book:
         """All live leases (also those that have expired and are not reaped yet)."""
         return tuple(request.running() for request in self._ledger.leased.values())
 
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait in each lane."""
+        return {name: lane.length for name, lane in self._backlog.lanes.items()}
+
     def floors(self) -> dict[str, float]:
         """Of the lanes' clocks, and of the tenants' clocks in each lane: they never fall."""
         lanes = {name: lane.clocks.floor for name, lane in self._backlog.lanes.items()}

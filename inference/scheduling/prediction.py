@@ -1,4 +1,4 @@
-"""How long until the first token: prediction, its correction by what happened, and what is shown to who waits."""
+"""How long until the first token: prediction, its correction by what happened."""
 
 import math
 from collections import deque
@@ -57,6 +57,21 @@ class Prediction:
     trusted: bool  # enough samples to decide by
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a `Predictor` knows. `spread` is the p90 of actual / expected."""
+
+    correction: float = 1.0
+    spread: float = 1.0
+    trusted: bool = False
+
+    def predict(self, settings: PredictionSettings, ahead: Ahead) -> Prediction:
+        raw = raw_seconds(ahead)
+        expected = raw * self.correction
+        p90 = max(expected, settings.shortest_seconds) * self.spread
+        return Prediction(raw, expected, p90, self.trusted and math.isfinite(raw))
+
+
 class Predictor:
     """Learns from what happened. Keep one for each model and lane."""
 
@@ -67,11 +82,12 @@ class Predictor:
         self._spread: deque[float] = deque(maxlen=settings.samples)  # actual / expected
         self._p90 = 1.0
 
+    @property
+    def learned(self) -> Learned:
+        return Learned(self.correction, self._p90, self.samples >= self.settings.min_samples)
+
     def predict(self, ahead: Ahead) -> Prediction:
-        raw = raw_seconds(ahead)
-        expected = raw * self.correction
-        trusted = self.samples >= self.settings.min_samples and math.isfinite(raw)
-        return Prediction(raw, expected, max(expected, self.settings.shortest_seconds) * self._p90, trusted)
+        return self.learned.predict(self.settings, ahead)
 
     def observe(self, predicted: Prediction, actual: float) -> None:
         """`actual` seconds from acceptance to the first token, for one that was neither cancelled nor preempted."""
@@ -84,20 +100,3 @@ class Predictor:
         ratio = actual / max(predicted.raw, rules.shortest_seconds)
         within = min(max(ratio, rules.correction_low), rules.correction_high)
         self.correction += rules.correction_alpha * (within - self.correction)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What somebody who waits sees: position from 1, expected seconds (None while not known), preemptions so far."""
-
-    position: int
-    seconds: float | None
-    preemptions: int = 0
-
-
-def shown(before: Shown | None, position: int, seconds: float | None, preemptions: int = 0) -> Shown:
-    """The next thing to show: never a higher position or longer wait than before, but after a preemption."""
-    if before is None or preemptions > before.preemptions:
-        return Shown(position, seconds, preemptions)
-    known = [value for value in (before.seconds, seconds) if value is not None]
-    return Shown(min(before.position, position), min(known, default=None), before.preemptions)

@@ -33,7 +33,7 @@ class Section:
     """A group of numbers. Raises InvalidSettings when it is made with one that is out of its range."""
 
     def __post_init__(self) -> None:
-        faults = _faults(self) + self._contradictions()
+        faults = _faults(self) or self._contradictions()
         if faults:
             raise InvalidSettings(faults)
 

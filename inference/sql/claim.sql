@@ -1,5 +1,5 @@
 -- Gives a request to one attempt, and says in which state it was before. No row: it is over, gone, or a later attempt has it.
--- Parameters: id, attempt, claim, replica
+-- Parameters: id, attempt, claim, replica, placement (why it is there, JSON)
 WITH seen AS (
     SELECT id, status, attempt FROM inference_request WHERE id = %(id)s FOR UPDATE
 )
@@ -8,7 +8,10 @@ SET status = 'running',
     attempt = %(attempt)s,
     claim = %(claim)s,
     replica_id = %(replica)s,
-    claimed_at = coalesce(request.claimed_at, now())
+    claimed_at = coalesce(request.claimed_at, now()),
+    decision = request.decision || jsonb_build_object(
+        'attempts', coalesce(request.decision -> 'attempts', '[]'::jsonb) || %(placement)s::jsonb
+    )
 FROM seen
 WHERE request.id = seen.id AND seen.status IN ('queued', 'running') AND seen.attempt < %(attempt)s
 RETURNING {columns}, seen.status

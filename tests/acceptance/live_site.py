@@ -312,7 +312,7 @@ def _environment(folder: Path, number: int) -> dict[str, str]:
         "CHATSITE_STATE": str(folder),
         "CHATSITE_MODELS": str(folder / "models.toml"),
         "DATABASE_POOL_SIZE": "6",
-        "REPLICA_SLOTS": "4",  # the free lane has three of them: a fourth reply waits
+        "REPLICA_SLOTS": "3",  # a fourth reply waits
         "PREFILL_TOKENS_PER_SECOND": "50000",
         "EMAIL_URL": f"file:///{folder}/mail",  # three slashes, then the absolute path with its own
     }

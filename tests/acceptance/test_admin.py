@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from tests.acceptance.browsing import Visitor, visit
 from tests.acceptance.live_site import LiveSite
-from tests.admin_rows import LISTS
+from tests.admin_rows import LISTS, SINGLE_PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 ROOT, WRITER = "Finn", "Ada"
@@ -46,7 +46,7 @@ async def operator(site: LiveSite, browser: Browser, superuser: str, conversatio
 
 def pages(site: LiveSite) -> list[str]:
     """The address of each list, of what is in it first, and of each form."""
-    lists = [f"/admin/{name.replace('_', '/', 1)}/" for name in LISTS]
+    lists = [f"/admin/{name.replace('_', '/', 1)}/" for name in [*LISTS, *SINGLE_PAGES]]
     newest = {
         "accounts/user": "accounts_user", "accounts/organization": "accounts_organization",
         "accounts/apikey": "accounts_apikey", "inference/request": "inference_request",

@@ -45,3 +45,34 @@ async def no_way_to_change(staff: Visitor) -> None:
     await expect(staff.page.locator("[name=_save], .deletelink")).to_have_count(0)
     fields = staff.page.locator("#ledgerentry_form :is(input:not([type=hidden]), textarea, select)")
     await expect(fields).to_have_count(0)
+
+
+HIDDEN_BY_BAR = """
+    () => document.activeElement.matches('.tuning :is(input, a)') && !document.activeElement.closest('.tuning-bar')
+        && document.activeElement.getBoundingClientRect().bottom
+        > document.querySelector('.tuning-bar').getBoundingClientRect().top
+"""
+
+
+async def test_the_scheduler_is_tuned_by_keyboard(site: LiveSite, browser: Browser) -> None:
+    async with visit(site, browser, "demo", viewport={"width": 390, "height": 780}) as staff:
+        page = staff.page
+        try:
+            await opens(staff, "inference/schedulertuning/")
+            await page.get_by_label("Enterprise: weight").focus()
+            for _ in range(60):
+                await page.keyboard.press("Tab")
+                assert not await page.evaluate(HIDDEN_BY_BAR), await page.evaluate("document.activeElement.name")
+            await page.get_by_label("Reap limit").focus()
+            await page.keyboard.press("ControlOrMeta+a")
+            await page.keyboard.type("300")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_text("1 setting has changed")).to_be_visible()
+            await expect(page.get_by_label("Reap limit")).to_have_value("300")
+            await page.get_by_role("link", name="History", exact=True).click()
+            await expect(page.get_by_text("Lease, reap limit: 200 → 300")).to_be_visible()
+            await opens(staff, "inference/schedulertuning/reset/")
+            await staff.press("Reset to defaults")
+            await expect(page.get_by_label("Reap limit")).to_have_value("200")
+        finally:
+            site.execute("DELETE FROM inference_schedulertuning")

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from chatsite.admin_search import SearchableAdmin, parse_wanted
 from chatsite.ids import new_id, public_id
-from tests.admin_rows import LISTS, Rows, make_model, make_request, make_rows, signed_in
+from tests.admin_rows import LISTS, SINGLE_PAGES, Rows, make_model, make_request, make_rows, signed_in
 from tests.conftest import Person
 
 pytestmark = pytest.mark.django_db
@@ -146,7 +146,7 @@ QUERIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", [*LISTS, *SINGLE_PAGES])
 def test_hand_made_addresses_of_lists(staff: Client, rows: Rows, name: str) -> None:
     for query in QUERIES:
         assert staff.get(reverse(f"admin:{name}_changelist"), query, follow=True).status_code in (200, 400), query
@@ -155,7 +155,7 @@ def test_hand_made_addresses_of_lists(staff: Client, rows: Rows, name: str) -> N
 KEYS = ["x", "9" * 30, "%00", "a%00b", "..", str(ONE), "req_1", "%F0%9F%92%A9", "x" * 1000]
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", [*LISTS, *SINGLE_PAGES])
 def test_hand_made_addresses_of_pages(staff: Client, name: str) -> None:
     for key in KEYS:
         for page in ("change", "history", "delete"):

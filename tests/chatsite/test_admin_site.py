@@ -13,7 +13,7 @@ from unfold.admin import ModelAdmin
 from chatsite.ids import new_id, public_id
 from chatsite.middleware import ADMIN_POLICY
 from quotas.models import LedgerEntry
-from tests.admin_rows import HOSTILE, LISTS, SECRET, Rows, grant, make_model, make_rows, signed_in
+from tests.admin_rows import HOSTILE, LISTS, SECRET, SINGLE_PAGES, Rows, grant, make_model, make_rows, signed_in
 from tests.conftest import Person
 
 pytestmark = pytest.mark.django_db
@@ -54,10 +54,10 @@ def check(html: str) -> Inline:
 def test_every_page_wears_the_theme() -> None:
     assert all(isinstance(each, ModelAdmin) for each in admin.site._registry.values())
     names = {f"{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry}
-    assert names == set(LISTS)
+    assert names == {*LISTS, *SINGLE_PAGES}
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", [*LISTS, *SINGLE_PAGES])
 def test_lists_have_nothing_inline(staff: Client, rows: Rows, name: str) -> None:
     page = staff.get(reverse(f"admin:{name}_changelist"))
     assert page.status_code == 200
@@ -98,7 +98,7 @@ def test_the_sidebar_shows_what_somebody_may_see(staff: Client, person: Person) 
     for topic in ("People", "Use", "Conversations", "Serving", "Plans"):
         assert re.search(rf">\s*{topic}\s*<", html), topic
     links = check(html).links
-    assert all(reverse(f"admin:{name}_changelist") in links for name in LISTS)
+    assert all(reverse(f"admin:{name}_changelist") in links for name in [*LISTS, *SINGLE_PAGES])
     some = grant(person.user, "inference.view_request")
     links = check(signed_in(some).get(reverse("admin:index")).content.decode()).links
     assert reverse("admin:inference_request_changelist") in links

@@ -112,3 +112,18 @@ async def admin_text(visitor: Visitor) -> None:
 @scene(account=STAFF)
 async def admin_search(visitor: Visitor) -> None:
     await opens(visitor, "search/?q=req_nothing")
+
+
+@scene(account=STAFF)
+async def admin_scheduler(visitor: Visitor) -> None:
+    await opens(visitor, "inference/schedulertuning/")
+
+
+@scene(account=STAFF)
+async def admin_scheduler_refused(visitor: Visitor) -> None:
+    """One number out of its range, one that is none, and two that contradict a third."""
+    await opens(visitor, "inference/schedulertuning/")
+    for field, text in (("Enterprise: weight", "0"), ("Free: ceiling", "most of it"), ("Abort seconds", "20")):
+        await visitor.page.get_by_label(field).fill(text)
+    await visitor.press("Save")
+    await expect(visitor.page.get_by_role("heading", name="Nothing was saved")).to_be_visible()

@@ -52,6 +52,19 @@ async def queued(visitor: Visitor) -> None:
 
 
 @scene()
+async def smaller_offered(visitor: Visitor) -> None:
+    """Who has waited for a while may take the model that is free."""
+    site = visitor.site
+    site.engine("options", first_token_seconds=60)
+    for text in ("One", "Two", "Three"):
+        site.start_reply("Eve", text, model=LARGE_MODEL)
+    conversation = site.call("Ada", "POST", "/v1/conversations", {"model": LARGE_MODEL})["id"]
+    await visitor.open(f"/c/{conversation}")
+    await visitor.send(QUESTION)
+    await expect(visitor.page.get_by_role("button", name="instead")).to_be_visible(timeout=15_000)
+
+
+@scene()
 async def model_loading(visitor: Visitor) -> None:
     """A replica that is new, and has not answered yet. After a minute it counts as down."""
     site = visitor.site

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from chatsite.redis import sync_client
 from inference.redis import rules
-from inference.scheduling.settings import SchedulerSettings
+from inference.scheduling.settings import LANES, SchedulerSettings
 from tests.inference.redis.twin import LuaBook, Twin
 from tests.inference.scheduling.test_book_properties import BookMachine, all_is_zero_after, random_step
 from tests.inference.scheduling.world import World
@@ -53,7 +53,7 @@ def run_stories(stories: int) -> set[str]:
 def nothing_is_left_behind(world: World) -> None:
     """After everything is settled: what replicas hold, clocks, and debts that the floor has not caught up with."""
     kept = ("rep:", "owing:", "lastvt")
-    assert {key for key in world.book.lua.left() if not key.startswith(kept)} <= {"idle", "pace", "now"}
+    assert {key for key in world.book.lua.left() if not key.startswith(kept)} <= {"idle", "len", "pace", "now"}
 
 
 def test_s26_lua_does_what_the_book_says_through_crashes_zombies_and_redis_loss() -> None:
@@ -83,6 +83,19 @@ def test_a_change_of_the_rules_holds_from_the_next_operation_on() -> None:
     assert book.commit(2, "two", "a", "runner", uncached=200, attempt=0).refusal == "gate"  # 0.25 s x 1000/s
     rules.use(SchedulerSettings.from_dict({"lanes": {"free": {"gate_seconds": 0.4}}}))
     assert book.commit(2, "two", "a", "runner", uncached=200, attempt=0).attempt == 1
+
+
+def test_one_heartbeat_renews_more_leases_than_lua_passes_arguments() -> None:
+    book, many = Twin(), 5000
+    book.describe(1, "a", capn=2 * many, capkv=0, peak_rate=1000.0)
+    for number in range(many):
+        said = {"input": 9, "uncached": 9, "kv": 9, "deadline": 9, "peak_rate": 0.0, "weight": 1.0 + number % 3}
+        book.enqueue(1, f"r{number}", LANES[number % 4], f"tenant-{number % 7}", **said)
+        assert book.commit(1, f"r{number}", "a", "runner", uncached=0, attempt=0).attempt == 1
+    answers = book.heartbeat(2000, [(f"r{number}", 1, number % 50) for number in range(many)])
+    assert set(answers) == {"ok"}
+    assert {lease.expiry for lease in book.running()} == {9000}
+    book.floors()
 
 
 def test_operations_touch_the_keys_of_one_slot_only() -> None:

@@ -1,14 +1,14 @@
 """`Book` and the Lua operations side by side: every call goes to both, and both must answer the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from redis import Redis
+from redis import Redis, RedisCluster
 from redis.exceptions import NoScriptError
 
 from chatsite.redis import Call, Script, sync_client
-from inference.redis import rules
+from inference.redis import keys, rules
 from inference.redis.scheduler import FOLDER, NAMES, Scheduler, _running, committed, ended, peeked
 from inference.scheduling.answers import Answer, Committed, Counters, Outcome, Peeked, Place, Released, Running, State
 from inference.scheduling.book import Book
@@ -22,16 +22,28 @@ SCRIPTS = {name: Script.load(FOLDER / f"{name}.lua", CLOCK, FOLDER / "rules.lua"
 class LuaBook:
     """The operations on a real server, with `Book`'s methods and a clock that is told the time."""
 
-    def __init__(self, settings: SchedulerSettings | None = None, client: Redis | None = None) -> None:
-        self.client = client or sync_client()
-        self.calls = Scheduler(None, MODEL)  # type: ignore[arg-type]  # only builds calls
-        self.prefix = self.calls.prefix
+    def __init__(
+        self,
+        settings: SchedulerSettings | None = None,
+        client: Redis | RedisCluster | None = None,
+        *,
+        model: str = MODEL,
+        shard: int = 0,
+        scripts: Mapping[str, Script] = SCRIPTS,
+    ) -> None:
+        self.client: Any = client or sync_client()
+        self.scripts = scripts
+        self.calls = Scheduler(None, model)  # type: ignore[arg-type]  # only builds calls
+        self.prefix = self.calls.prefix = keys.scheduler(model, shard)
         self.settings = settings or SchedulerSettings()
         for key in self.client.scan_iter(f"{self.prefix}*"):
             self.client.delete(key)
 
     def run(self, now: int, call: Call) -> Any:
-        script = SCRIPTS[call.script.name]
+        script = self.scripts[call.script.name]
+        if isinstance(self.client, RedisCluster):  # its pipelines take no scripts
+            self.client.set(f"{self.prefix}:now", now)
+            return script.call_sync(self.client, call.prefix, *call.args)  # type: ignore[arg-type]
         with self.client.pipeline(transaction=False) as pipe:  # one trip for both
             pipe.set(f"{self.prefix}:now", now)
             pipe.evalsha(script.sha, 1, call.prefix, *call.args)
@@ -99,6 +111,10 @@ class LuaBook:
         pairs = zip(scopes, found[::2], found[1::2], strict=True)
         return {name: float(first[0][1] if first else stopped or 0) for name, first, stopped in pairs}
 
+    def waiting(self) -> dict[str, int]:
+        found = self.client.hgetall(keys.lengths(self.prefix))
+        return {lane: int(found.get(lane.encode(), 0)) for lane in LANES}
+
     def left(self) -> set[str]:
         """The keys that are there."""
         return {key.decode().removeprefix(f"{self.prefix}:") for key in self.client.scan_iter(f"{self.prefix}:*")}
@@ -107,9 +123,11 @@ class LuaBook:
 class Twin:
     """What `World` drives."""
 
-    def __init__(self, settings: SchedulerSettings | None = None, client: Redis | None = None) -> None:
+    def __init__(
+        self, settings: SchedulerSettings | None = None, client: Redis | RedisCluster | None = None, **where: Any
+    ) -> None:
         self.book = Book(settings)
-        self.lua = LuaBook(settings, client)
+        self.lua = LuaBook(settings, client, **where)
         rules.use(self.book.settings)
 
     def _both(self, name: str, *args: Any, **named: Any) -> Any:

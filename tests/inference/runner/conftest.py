@@ -79,19 +79,26 @@ class House:
                 await end_tasks(tasks)
 
     async def ask(
-        self, tokens: int = 30, *, prompt: list[int] | None = None, on: Message | None = None, **sampling: object
+        self,
+        tokens: int = 30,
+        *,
+        prompt: list[int] | None = None,
+        on: Message | None = None,
+        tier: str = "paid",
+        salt: str = "salt",
+        **sampling: object,
     ) -> Message:
         """A reply that waits in the queue; `on` continues one that has ended."""
-        message, opened = await run_db(self._write, tokens, prompt or PROMPT, on, sampling)
+        message, opened = await run_db(self._write, tokens, prompt or PROMPT, on, (tier, salt), sampling)
         plan = await run_db(plan_of, self.person.organization.id)
         await reserve(self.person.principal, plan, {opened.id: len(opened.prepared.token_ids) + tokens}, _wait())
         await services.submit(opened)
         return message
 
     def _write(
-        self, tokens: int, prompt: list[int], on: Message | None, sampling: dict[str, object]
+        self, tokens: int, prompt: list[int], on: Message | None, place: tuple[str, str], sampling: dict[str, object]
     ) -> tuple[Message, services.OpenedRequest]:
-        request_id = new_id()
+        request_id, (tier, salt) = new_id(), place
         base = list(memoryview(bytes(on.token_ids)).cast("I")) if on else []
         if on:
             message = on
@@ -113,8 +120,8 @@ class House:
         opened = services.open_request(
             request_id=request_id,
             principal=self.person.principal,
-            tier="paid",
-            prepared=Prepared(self.model.name, prompt + base, Sampling(tokens, **sampling), "salt"),  # type: ignore[arg-type]
+            tier=tier,
+            prepared=Prepared(self.model.name, prompt + base, Sampling(tokens, **sampling), salt),  # type: ignore[arg-type]
             owner_kind="message",
             owner_id=message.id,
             base_tokens=len(base),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from inference.scheduling.prediction import Ahead, Predictor, Shown, lane_share, raw_seconds, shown
+from inference.scheduling.prediction import Ahead, Predictor, lane_share, raw_seconds
 from inference.scheduling.settings import SchedulerSettings
 
 SETTINGS = SchedulerSettings()
@@ -71,13 +71,3 @@ def test_what_cannot_be_compared_is_not_learned_from() -> None:
     predictor.observe(predictor.predict(replace(IDLE, slots=0)), 3.0)
     predictor.observe(predictor.predict(IDLE), -1.0)
     assert predictor.samples == 0
-
-
-def test_what_is_shown_never_rises_but_after_a_preemption() -> None:
-    first = shown(None, 5, None)
-    assert first == Shown(5, None)
-    second = shown(first, 7, 4.0)
-    assert second == Shown(5, 4.0)
-    assert shown(second, 3, 9.0) == Shown(3, 4.0)
-    assert shown(second, 3, None) == Shown(3, 4.0)
-    assert shown(second, 8, 9.0, preemptions=1) == Shown(8, 9.0, 1)

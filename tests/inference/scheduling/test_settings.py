@@ -69,6 +69,15 @@ def test_numbers_that_contradict_each_other_are_refused() -> None:
         ReplicaSettings(kv_low=0.96)
 
 
+def test_a_number_as_text_among_those_that_may_contradict_is_a_clear_refusal() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        SchedulerSettings.from_dict({"lease": {"lease_seconds": "7"}, "replica": {"kv_low": None}})
+    assert sorted(caught.value.faults) == [
+        "lease.lease_seconds must be a number",
+        "replica.kv_low must be a number",
+    ]
+
+
 def test_a_switch_must_be_a_switch_and_a_section_a_section() -> None:
     with pytest.raises(InvalidSettings, match="preempts must be true or false"):
         LaneSettings(preempts=1)  # type: ignore[arg-type]

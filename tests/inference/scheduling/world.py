@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inference.scheduling.book import Answer, Book, Head, Outcome, Released, State
-from inference.scheduling.settings import SchedulerSettings
+from inference.scheduling.settings import LANES, SchedulerSettings
 
 REPLICAS = {"a": (4, 6000), "b": (3, 4000)}  # slots, KV tokens
 RUNNERS = ("one", "two")
@@ -292,7 +292,8 @@ class World:
             assert truth.log == list(range(len(truth.log)))
 
     def check_somebody_has_the_turn(self) -> None:
-        heads = self.book.peek(self.now, 100).heads
+        heads = self.book.peek(self.now, 1000).heads
+        assert self.book.waiting() == {lane: sum(head.lane == lane for head in heads) for lane in LANES}
         assert not heads or any(head.turn for head in heads)
         assert len({head.id for head in heads}) == len(heads)
 
