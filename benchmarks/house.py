@@ -1,9 +1,12 @@
 """The platform in front of a fake engine without think time, each in processes of its own, on loopback."""
 
 import json
+import os
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +17,18 @@ from tests.acceptance.installation import MODEL, ROOT, Installation, fake_engine
 
 __all__ = ["MODEL", "ROOT", "House", "house"]
 MANY = {"REPLICA_SLOTS": "2048", "RUNNER_STREAMS": "2048", "LOG_LEVEL": "WARNING"}
+
+NEW_KEY = """
+import sys
+import django
+django.setup()
+from chatsite.accounts.services import create_api_key, create_user, personal_organization
+from quotas.services import subscribe
+user = create_user(f"{sys.argv[1]}@example.com", "correct horse battery staple", name="Somebody", verified=True)
+organization = personal_organization(user)
+subscribe(organization.pk, sys.argv[1])
+print(create_api_key(user, organization, "benchmark")[1])
+"""
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,14 @@ class House:
         with psycopg.connect(url) as connection:
             connection.execute(statement, parameters)
 
+    def key(self, plan: str) -> str:
+        """An API key of a new organization that has the plan."""
+        environment = {**os.environ, **self.runner.environ(), "DJANGO_SETTINGS_MODULE": "chatsite.settings"}
+        made = subprocess.run(
+            [sys.executable, "-c", NEW_KEY, plan], cwd=ROOT, env=environment, capture_output=True, check=True, text=True
+        )
+        return made.stdout.split()[-1]
+
     def engine_state(self) -> dict[str, Any]:
         """The fake engine's counters."""
         with urllib.request.urlopen(f"{self.engine}/fake/state", timeout=5) as answer:
@@ -47,12 +70,13 @@ class House:
 
 
 @contextmanager
-def house(server: str) -> Iterator[House]:
-    with (
-        fake_engine(max_num_seqs=4096) as (engine, _),
-        installation(models_toml(engine), {**MANY, "ASGI_SERVER": server}) as site,
-    ):
-        yield House(site, engine, site.find(server)[0], site.find("runinference")[0])
+def house(server: str, *engines: dict[str, Any], **environment: str) -> Iterator[House]:
+    """`engines`: options of each fake engine; without any, one that is as fast as it can be."""
+    with ExitStack() as stack:
+        urls = [stack.enter_context(fake_engine(**options))[0] for options in engines or [{"max_num_seqs": 4096}]]
+        variables = {**MANY, "ASGI_SERVER": server, **environment}
+        site = stack.enter_context(installation(models_toml(*urls), variables))
+        yield House(site, urls[0], site.find(server)[0], site.find("runinference")[0])
 
 
 def tree_cpu(root: psutil.Process) -> float:

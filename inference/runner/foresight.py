@@ -37,6 +37,8 @@ class Foresight:
 
     async def look(self) -> None:
         """Sees how the queues and replicas are, and tells it. Raises RedisError."""
+        for predictor in self._predictors.values():
+            predictor.settings = rules.settings().prediction  # may have been changed
         scheduler, ready = self._pool.scheduler, [member.id for member in self._pool.ready]
         peeked = await scheduler.peek(0, ready)
         usable = self._pool.usable(peeked.replicas)

@@ -92,6 +92,7 @@ class Member:
 
     def scraped(self, stats: EngineStats) -> None:
         now = time.monotonic()
+        self._peak.settings = rules.settings().replica  # may have been changed
         before, seconds = self._stats, now - self._scraped_at
         preempted = before is not None and stats.preemptions > before.preemptions
         if preempted:

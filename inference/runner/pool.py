@@ -112,7 +112,7 @@ class Pool:
             member.came_back()
             self.restarted.add(member.id)
         await self._scrape(member)
-        if not member.peak_rate and settings.BACKGROUND:
+        if not member.peak_rate:
             await self._learn_rate(member)
 
     def _unhealthy(self, member: Member) -> None:

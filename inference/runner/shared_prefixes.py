@@ -34,6 +34,8 @@ class SharedPrefixes:
 
     def use_block_size(self, tokens: int) -> None:
         """What was known for another size is of no use."""
+        if self._index is not None:
+            self._index.settings = rules.settings().prefix  # may have been changed
         if tokens and (self._index is None or self._index.block_size != tokens):
             self._index = PrefixIndex(rules.settings().prefix, tokens)
             self._read = "0"

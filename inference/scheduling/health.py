@@ -66,6 +66,9 @@ def updated_health(settings: ReplicaSettings, health: float, observed_rate: floa
     return min(max(moved, settings.health_low), settings.health_high)
 
 
+CLEARLY = 1.2  # what an engine must do alone for the least decode rate to be asked of it
+
+
 class DecodeRate:
     """How the time of a decode step grows with the number of streams: a line through what was observed lately."""
 
@@ -101,11 +104,12 @@ class DecodeRate:
 def sequence_limit(settings: SchedulerSettings, capn: int, decode: DecodeRate) -> int:
     """How many requests a replica may have so that each stream keeps the least decode rate.
 
-    All `capn` where that is off, or where the engine does not keep it with one stream either.
+    All `capn` where that is off, or where the engine hardly keeps it with one stream either: at the edge, noise would
+    decide.
     """
     least = settings.score.min_decode_rate
     alone = decode.predicted(1)
-    if not least or alone is None or alone < least:
+    if not least or alone is None or alone < least * CLEARLY:
         return capn
     low, high = 1, max(1, capn)
     while low < high:

@@ -71,12 +71,16 @@ LONG = (
 async def test_nothing_moves_when_a_reply_ends(visitor: Visitor) -> None:
     """Its long code is folded when it is shown the next time."""
     page, site = visitor.page, visitor.site
+    conversation = site.say("Ada", "First", "Let \\(z\\) be.")
+    await visitor.open(f"/c/{conversation}")
+    await page.locator(".math .katex").wait_for()  # what typesets is loaded
     site.engine("options", script=LONG, tokens_per_second=400)
     await page.evaluate(ENDING)
     await visitor.send("Explain it")
     await visitor.idle()
     looks = await page.evaluate("ending")
-    end = next(place for place, look in enumerate(looks) if not look["running"])
+    pairs = zip(looks, looks[1:], strict=False)
+    end = next(place for place, (before, look) in enumerate(pairs, 1) if before["running"] and not look["running"])
     assert looks[end - 1] == {"running": True, "height": looks[end]["height"], "formulas": 3}
     assert looks[end]["formulas"] == 3
     assert await page.locator(f"{LAST_REPLY} .folded").count() == 0

@@ -95,11 +95,11 @@ class FakeEngine(EngineLoop):
         self.faults = Faults()
         self.calls.clear()
         self.cache.clear()
-        self.aborted = self.finished = self.tokens = self.chunks = 0
+        self.aborted = self.finished = self.tokens = self.chunks = self.preemptions = 0
 
     def state(self) -> dict[str, Any]:
         """Counters, and the CPU time of this process in seconds."""
-        names = ("running", "waiting", "aborted", "finished", "tokens", "chunks")
+        names = ("running", "waiting", "aborted", "finished", "tokens", "chunks", "preemptions")
         return {**{name: getattr(self, name) for name in names}, "cpu_seconds": time.process_time()}
 
     # Routes
@@ -151,7 +151,7 @@ class FakeEngine(EngineLoop):
             "num_requests_running": float(self.running),
             "num_requests_waiting": float(self.waiting),
             "kv_cache_usage_perc": self.kv_usage,
-            "num_preemptions_total": 0.0,
+            "num_preemptions_total": float(self.preemptions),
             "generation_tokens_total": float(self.tokens),
         }
         text = "".join(

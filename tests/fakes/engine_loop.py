@@ -32,7 +32,7 @@ class Options:
     model_path: str = ""  # whose tokens it uses; made up ones without
     tokens_per_second: float = 0.0  # of each stream; 0: as fast as it can
     first_token_seconds: float = 0.0
-    prefill_tokens_per_second: float = 0.0  # of what its prefix cache lacks; 0: at once
+    prefill_tokens_per_second: float = 0.0  # of what its prefix cache lacks, one prompt after the other; 0: at once
     tokens_per_chunk: int = 1
     max_num_seqs: int = 256  # the others wait
     max_model_len: int = 4096
@@ -40,7 +40,7 @@ class Options:
     stop: float = 0.0  # chance of an end at each token; 0: every reply has `max_tokens`
     script: str = ""  # a text that every reply is, at most `max_tokens` words of it; only without `model_path`
     block_size: int = 128
-    kv_blocks: int = 8192
+    kv_blocks: int = 8192  # more is never held: the others wait, and the youngest gives way when replies grow
 
 
 @dataclass
@@ -86,6 +86,7 @@ class Run:
     max_tokens: int
     min_tokens: int
     timer: asyncio.Handle | None = None
+    begun: bool = False  # its first event is out
     silent: bool = False  # it sends nothing more
 
     @property
@@ -139,7 +140,8 @@ class EngineLoop:
         self.model = model
         self.faults = Faults()
         self.cache = PrefixCache(options)
-        self.aborted = self.finished = self.tokens = self.chunks = 0
+        self.aborted = self.finished = self.tokens = self.chunks = self.preemptions = 0
+        self._prefill_ends = 0.0  # of all that are admitted
         self._waiting: deque[Run] = deque()
         self._prefilling: set[Run] = set()
         self._decoding: dict[Run, None] = {}  # in the order of their beginning
@@ -157,8 +159,14 @@ class EngineLoop:
     @property
     def kv_usage(self) -> float:
         """0..1."""
-        used = sum(run.tokens // self.options.block_size + 1 for run in [*self._prefilling, *self._decoding])
-        return min(used / self.options.kv_blocks, 1.0)
+        return min(self._blocks_used / self.options.kv_blocks, 1.0)
+
+    @property
+    def _blocks_used(self) -> int:
+        return sum(map(self._blocks, [*self._prefilling, *self._decoding]))
+
+    def _blocks(self, run: Run) -> int:
+        return run.tokens // self.options.block_size + 1
 
     def submit(self, run: Run) -> None:
         """Take a sequence in."""
@@ -174,21 +182,33 @@ class EngineLoop:
         self.cache.clear()
 
     def _admit(self) -> None:
-        while self._waiting and self.running < self.options.max_num_seqs:
+        while self._waiting and self._has_room_for(self._waiting[0]):
             run = self._waiting.popleft()
             run.call.outcome = "running"
             self._prefilling.add(run)
-            seconds = self.options.first_token_seconds
-            if self.options.prefill_tokens_per_second:
-                uncached = len(run.call.prompt_ids) - run.call.cached_tokens
-                seconds += uncached / self.options.prefill_tokens_per_second
-            run.timer = asyncio.get_running_loop().call_later(seconds, self._prefilled, run)
+            due = self._prefill_time(run) + self.options.first_token_seconds
+            run.timer = asyncio.get_running_loop().call_at(due, self._prefilled, run)
+
+    def _has_room_for(self, run: Run) -> bool:
+        if self.running >= self.options.max_num_seqs:
+            return False
+        return not self.running or self._blocks_used + self._blocks(run) <= self.options.kv_blocks
+
+    def _prefill_time(self, run: Run) -> float:
+        """When its prompt is read, after those before it: the engine reads so many tokens a second in all."""
+        now = asyncio.get_running_loop().time()
+        if not self.options.prefill_tokens_per_second:
+            return now
+        uncached = run.tokens - run.call.cached_tokens
+        self._prefill_ends = max(now, self._prefill_ends) + uncached / self.options.prefill_tokens_per_second
+        return self._prefill_ends
 
     def _prefilled(self, run: Run) -> None:
         self._prefilling.remove(run)
         self._decoding[run] = None
         self.cache.add(run.call.prompt_ids, run.call.body.get("cache_salt", ""))
-        first = run.events.first(run.counts())
+        first = b"" if run.begun else run.events.first(run.counts())
+        run.begun = True
         if first:
             run.connection.transport.write(first)
         self._advance(run)
@@ -211,9 +231,18 @@ class EngineLoop:
 
     def _step(self) -> None:
         self._step_handle = None
+        self._make_room()
         advanced = [self._advance(run) for run in list(self._decoding)]
         if any(advanced) or self.options.tokens_per_second:  # at full speed, whoever can write again wakes us up
             self.wake()
+
+    def _make_room(self) -> None:
+        """The youngest starts again from its prompt and what it has said, as vLLM does; one at least goes on."""
+        while len(self._decoding) > 1 and self._blocks_used > self.options.kv_blocks:
+            run = next(reversed(self._decoding))
+            del self._decoding[run]
+            self._waiting.appendleft(run)
+            self.preemptions += 1
 
     def _advance(self, run: Run) -> bool:
         """One chunk of one sequence. False when nothing could be sent."""

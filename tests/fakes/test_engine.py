@@ -267,6 +267,27 @@ class TestPace:
         await asyncio.gather(*tasks)
         assert (fake.running, fake.waiting, fake.finished) == (0, 0, 5)
 
+    async def test_prompts_are_read_one_after_the_other(self, fake: FakeEngine, http: ClientSession) -> None:
+        fake.options.prefill_tokens_per_second = 1000
+        started = time.perf_counter()
+        await asyncio.gather(*(events(http, fake, prompt=[n] * 100, max_tokens=1) for n in range(1, 5)))
+        assert 0.4 <= time.perf_counter() - started < 1.5
+
+    async def test_who_does_not_fit_into_memory_waits(self, fake: FakeEngine, http: ClientSession) -> None:
+        fake.options.block_size, fake.options.kv_blocks, fake.options.tokens_per_second = 16, 8, 100
+        tasks = [asyncio.create_task(events(http, fake, prompt=[n] * 40, max_tokens=5)) for n in range(1, 5)]
+        await wait_until(lambda: fake.running == 2 and fake.waiting == 2)  # three blocks each
+        await asyncio.gather(*tasks)
+        assert (fake.finished, fake.preemptions) == (4, 0)
+
+    async def test_the_youngest_gives_way_and_goes_on_later(self, fake: FakeEngine, http: ClientSession) -> None:
+        fake.options.block_size, fake.options.kv_blocks, fake.options.tokens_per_second = 16, 8, 400
+        prompts = [[n] * 40 for n in (1, 2)]
+        found = await asyncio.gather(*(events(http, fake, prompt=prompt, max_tokens=60) for prompt in prompts))
+        expected = [fake.model.vocabulary.expect(prompt, 60) for prompt in prompts]
+        assert [ids_in(lines) for lines in found] == expected  # no token is lost or said twice
+        assert fake.preemptions >= 1
+
     async def test_a_client_that_does_not_read_holds_nobody_up(self, fake: FakeEngine, http: ClientSession) -> None:
         async with http.post(fake.url + "/v1/completions", json={**ASKED, "max_tokens": 4000}):
             for _ in range(20):

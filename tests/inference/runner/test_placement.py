@@ -147,7 +147,7 @@ async def test_what_a_request_waits_for_is_predicted_and_learned_from(house: Hou
     await house.engine()
     runner = await house.runner()
     foresight = dispatcher(runner).foresight
-    await foresight.look()
+    await dispatcher(runner).look()
     assert foresight.seen is not None and len(foresight.seen.places) == 1
     predicted = foresight.seen.prediction("paid", 100, 20)
     assert not predicted.trusted and predicted.raw < 1

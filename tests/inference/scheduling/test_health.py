@@ -107,6 +107,13 @@ def test_the_least_decode_rate_is_off_where_the_engine_alone_is_slower() -> None
     assert sequence_limit(SETTINGS, 8, decode) == 8
 
 
+def test_the_least_decode_rate_is_off_where_the_engine_alone_just_keeps_it() -> None:
+    decode = DecodeRate()
+    for n in (1, 16, 1, 16):
+        decode.observe(n, 30.2 - 0.02 * n)
+    assert sequence_limit(SETTINGS, 64, decode) == 64
+
+
 def test_with_a_single_number_of_streams_seen_nothing_is_said_of_more() -> None:
     decode = DecodeRate()
     decode.observe(0, 10.0)
