@@ -32,6 +32,10 @@ class SharedPrefixes:
         self._pending: list[tuple[str, list[int]]] = []
         self._hashes: OrderedDict[str, list[int]] = OrderedDict()  # by request
 
+    def __len__(self) -> int:
+        """Points that are known, of all replicas."""
+        return len(self._index) if self._index is not None else 0
+
     def use_block_size(self, tokens: int) -> None:
         """What was known for another size is of no use."""
         if self._index is not None:

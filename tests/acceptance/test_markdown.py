@@ -1,5 +1,6 @@
 """A reply's Markdown as it streams: the page makes the same of it as the server, and takes nothing back."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,10 @@ async def test_nothing_moves_when_a_reply_ends(visitor: Visitor) -> None:
     site.engine("options", script=LONG, tokens_per_second=400)
     await page.evaluate(ENDING)
     await visitor.send("Explain it")
+    await visitor.reply_grows()
     await visitor.idle()
     looks = await page.evaluate("ending")
-    pairs = zip(looks, looks[1:], strict=False)
-    end = next(place for place, (before, look) in enumerate(pairs, 1) if before["running"] and not look["running"])
+    end = next(place for place, (before, look) in enumerate(pairwise(looks), 1) if before["running"] and not look["running"])
     assert looks[end - 1] == {"running": True, "height": looks[end]["height"], "formulas": 3}
     assert looks[end]["formulas"] == 3
     assert await page.locator(f"{LAST_REPLY} .folded").count() == 0

@@ -8,6 +8,8 @@ from chatsite.database import run_db
 from chatsite.redis import async_client
 from conversations.models import Message
 from inference.models import Request
+from inference.prompt_store import StoredPrompt
+from inference.protocol import Sampling
 from inference.redis import keys
 from inference.redis.scheduler import Scheduler
 from inference.runner.process import Runner
@@ -16,6 +18,7 @@ from tests.inference.runner.conftest import House
 from tests.tuning import atune
 from tests.waiting import wait_until
 
+SAMPLING = Sampling(1)
 LONG = list(range(1000, 1600))
 
 
@@ -25,7 +28,7 @@ def dispatcher(runner: Runner):  # type: ignore[no-untyped-def]
 
 
 async def block_size_is_known(runner: Runner) -> None:
-    await wait_until(lambda: dispatcher(runner).pool.block_size > 0)
+    await wait_until(lambda: dispatcher(runner).prefixes.hashes("any", StoredPrompt(bytes(4 * 600), SAMPLING, "")))
 
 
 async def why(house: House, message: Message) -> str:
@@ -60,8 +63,7 @@ async def test_runners_know_of_each_others_placements(house: House) -> None:
     await wait_until(lambda: async_client().exists(announced))
     await house.end(runner)
     other = await house.runner()
-    await block_size_is_known(other)
-    await dispatcher(other).prefixes.exchange()
+    await wait_until(lambda: len(dispatcher(other).prefixes) > 0)
     message = await house.ask(20, prompt=[*LONG, 5])
     await house.ended(message)
     assert await why(house, message) == "sticky"
