@@ -81,7 +81,8 @@ async def test_nothing_moves_when_a_reply_ends(visitor: Visitor) -> None:
     await visitor.reply_grows()
     await visitor.idle()
     looks = await page.evaluate("ending")
-    end = next(place for place, (before, look) in enumerate(pairwise(looks), 1) if before["running"] and not look["running"])
+    pairs = enumerate(pairwise(looks), 1)
+    end = next(place for place, (before, look) in pairs if before["running"] and not look["running"])
     assert looks[end - 1] == {"running": True, "height": looks[end]["height"], "formulas": 3}
     assert looks[end]["formulas"] == 3
     assert await page.locator(f"{LAST_REPLY} .folded").count() == 0
