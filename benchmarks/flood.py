@@ -41,7 +41,7 @@ async def first_token(http: aiohttp.ClientSession, url: str, key: str, seed: int
 
 
 async def paying(http: aiohttp.ClientSession, url: str, key: str, seconds: float) -> list[float]:
-    until, found, seed = time.perf_counter() + seconds, [], 0
+    until, found, seed = time.perf_counter() + seconds, [], random.randrange(10**9)
     tasks = []
     while time.perf_counter() < until:
         seed += 1
@@ -58,9 +58,9 @@ async def flooding(
     http: aiohttp.ClientSession, url: str, key: str, rate: float, stop: asyncio.Event
 ) -> list[tuple[int, float]]:
     """Free requests at random moments, `rate` a second, until told to stop."""
-    draw, tasks = random.Random(1), []
+    draw, tasks, base = random.Random(1), [], random.randrange(10**9)
     while not stop.is_set():
-        tasks.append(asyncio.create_task(first_token(http, url, key, 1_000_000 + len(tasks))))
+        tasks.append(asyncio.create_task(first_token(http, url, key, base + len(tasks))))
         await asyncio.sleep(draw.expovariate(rate))
     for task in tasks:
         if not task.done():
@@ -102,7 +102,7 @@ def make_room(here: House) -> dict[str, str]:
     """Plans without limits; a key of a paying and one of a free organization."""
     here.execute("UPDATE quotas_plan SET concurrent = 100000, tokens_per_minute = 1000000000")
     here.execute("UPDATE quotas_plan SET requests_per_minute = NULL")
-    keys = {"paid": here.key("pro"), "free": here.key("free")}
+    keys = {"paid": here.site.key, "free": here.key("free")}
     time.sleep(6)  # plans are known for five seconds
     return keys
 

@@ -17,14 +17,18 @@ Decision = dict[str, Any]
 
 async def decide(model: str, lane: str, input: int, output: int) -> Decision:
     """What is kept of the decision with the request. Raises HighDemand: come back in so many seconds."""
-    seen = await forecast.outlook(async_client(), model)
-    if seen is None:
+    seen = await forecast.see(async_client(), model)
+    outlook, since = seen.outlook, seen.let_in[lane]
+    if outlook is None:
         return {}
-    prediction = seen.prediction(lane, input, output)
-    admission = admit(rules.settings(), lane, prediction, seen.waiting.get(lane, 0), _random)
-    if admission.action is Action.SHED:
+    waiting = outlook.waiting.get(lane, 0) + since
+    prediction = outlook.prediction(lane, input, output, ahead=waiting)
+    admission = admit(rules.settings(), lane, prediction, waiting, _random)
+    # Whoever would start at once is let in whatever is predicted: if nobody were, nothing would be learned any more.
+    if admission.action is Action.SHED and not outlook.has_place(lane, input, output, since):
         seconds = math.ceil(admission.retry_after or 1)
         raise HighDemand(f"High demand. Try again in {seconds} s.", retry_after=seconds)
+    seen.let_in[lane] += 1
     return _record(prediction, admission)
 
 

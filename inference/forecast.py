@@ -4,8 +4,9 @@ Fail-open: without a fresh word from a runner nothing is predicted, and nobody i
 """
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -23,7 +24,7 @@ REREAD_SECONDS = 0.5
 MOST_MODELS = 200
 
 log = structlog.get_logger(__name__)
-_read: "OrderedDict[str, tuple[float, Outlook | None]]" = OrderedDict()
+_read: "OrderedDict[str, Seen]" = OrderedDict()
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -60,11 +61,20 @@ class Outlook(msgspec.Struct, frozen=True):
 
         `ahead`: requests of its lane that are served before it; None: all that wait.
         """
-        waiting = self.waiting.get(lane, 0)
-        before = waiting if ahead is None else min(ahead, waiting)
+        before = self.waiting.get(lane, 0) if ahead is None else ahead
         tokens = self.uncached.get(lane, 0.0) * before
         learned = self.learned.get(lane, Learned())
         return learned.predict(rules.settings().prediction, self._ahead(lane, input, output, before, int(tokens)))
+
+    def has_place(self, lane: str, input: int, output: int, taken: int) -> bool:
+        """Whether such a request would start at once, if `taken` others of its lane go first."""
+        if self.waiting.get(lane):
+            return False
+        settings = rules.settings()
+        demand = Demand(lane, input, output)
+        open_ = [place for place, load in zip(self.places, self._loads(), strict=True)
+                 if not assess(settings, demand, load, 0).refusal]  # fmt: skip
+        return sum(max(0, slots(settings.lane(lane), place.capn) - int(place.n)) for place in open_) > taken
 
     def _ahead(self, lane: str, input: int, output: int, requests: int, tokens: int) -> Ahead:
         settings = rules.settings()
@@ -94,21 +104,38 @@ async def publish(client: Redis, prefix: str, outlook: Outlook) -> None:
     await client.set(keys.forecast(prefix), _encode(outlook), ex=FRESH_SECONDS)
 
 
-async def outlook(client: Redis, model: str) -> Outlook | None:
-    """The last word of a runner, None when there is none or Redis is away."""
-    read = _read.get(model)
-    if read is not None and time.monotonic() - read[0] < REREAD_SECONDS:
-        return read[1]
+@dataclass
+class Seen:
+    """An outlook as it was read, and how many this process has let in since, by lane."""
+
+    at: float
+    packed: bytes | None
+    outlook: Outlook | None
+    let_in: Counter[str] = field(default_factory=Counter)
+
+
+async def see(client: Redis, model: str) -> Seen:
+    """The last word of a runner, without an outlook when there is none or Redis is away."""
+    now, read = time.monotonic(), _read.get(model)
+    if read is not None and now - read.at < REREAD_SECONDS:
+        return read
     try:
         packed = await client.get(keys.forecast(keys.scheduler(model)))
     except (RedisError, OSError) as error:
         log.warning("nothing is predicted", error=str(error))
-        return None
-    found = _decode(packed) if packed else None
-    _read[model] = (time.monotonic(), found)
+        return Seen(now, None, None)
+    if read is not None and packed == read.packed:
+        read.at = now
+        return read
+    seen = _read[model] = Seen(now, packed, _decode(packed) if packed else None)
     if len(_read) > MOST_MODELS:
         _read.popitem(last=False)
-    return found
+    return seen
+
+
+async def outlook(client: Redis, model: str) -> Outlook | None:
+    """Only what the runner saw."""
+    return (await see(client, model)).outlook
 
 
 def forget() -> None:

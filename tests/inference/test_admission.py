@@ -51,6 +51,17 @@ async def test_in_a_crowd_the_free_are_told_when_to_come_back_and_enterprise_wai
     assert decision["x"] > 1
 
 
+async def test_a_place_that_is_free_is_given_whatever_was_learned() -> None:
+    """Else nothing would be learned any more once everybody was turned away."""
+    await seen(learned={lane: Learned(4.0, 30.0, True) for lane in KNOWN})
+    let_in = 0
+    with pytest.raises(HighDemand):  # seven of eight slots are the free lane's
+        while True:
+            await admission.decide(MODEL, "free", 500, 100)
+            let_in += 1
+    assert let_in == 7
+
+
 async def test_nobody_is_turned_away_by_a_prediction_that_is_not_trusted() -> None:
     untrusted = {lane: Learned() for lane in KNOWN}
     await seen(waiting={"free": 100}, uncached={"free": 500.0}, learned=untrusted)
