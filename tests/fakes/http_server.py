@@ -101,6 +101,8 @@ class Connection(asyncio.Protocol):
 
     def end_chunks(self) -> None:
         """The end of a stream."""
+        if self.transport.is_closing():  # the client has left meanwhile
+            return
         self.transport.write(b"0\r\n\r\n")
         self.finished()
 
