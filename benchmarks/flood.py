@@ -139,7 +139,7 @@ def main() -> None:
     args = parser.parse_args()
     rounds: list[tuple[str, dict[str, Any]]] = []
     environment = {"REPLICA_SLOTS": str(ENGINE["max_num_seqs"]), "CHATSITE_BACKGROUND": "on"}
-    with house("uvicorn", *[ENGINE] * REPLICAS, **environment) as here:
+    with house("uvicorn", *[ENGINE] * REPLICAS, turns_away=True, **environment) as here:
         keys, url = make_room(here), f"http://127.0.0.1:{here.site.port}/v1/completions"
         for name, rate in (("alone", 0.0), ("flood", args.times * capacity())) * 2:
             figures = asyncio.run(round_of(url, keys, args.seconds, rate))

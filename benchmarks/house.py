@@ -70,12 +70,12 @@ class House:
 
 
 @contextmanager
-def house(server: str, *engines: dict[str, Any], **environment: str) -> Iterator[House]:
+def house(server: str, *engines: dict[str, Any], turns_away: bool = False, **environment: str) -> Iterator[House]:
     """`engines`: options of each fake engine; without any, one that is as fast as it can be."""
     with ExitStack() as stack:
         urls = [stack.enter_context(fake_engine(**options))[0] for options in engines or [{"max_num_seqs": 4096}]]
         variables = {**MANY, "ASGI_SERVER": server, **environment}
-        site = stack.enter_context(installation(models_toml(*urls), variables))
+        site = stack.enter_context(installation(models_toml(*urls), variables, turns_away=turns_away))
         yield House(site, urls[0], site.find(server)[0], site.find("runinference")[0])
 
 

@@ -22,6 +22,9 @@ import psycopg
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2-135m"
 MODEL_PATH = ROOT / "var" / "models" / MODEL
+TURNS_NOBODY_AWAY = """INSERT INTO inference_schedulertuning (id, "values", changed_at)
+    VALUES (1, '{"prediction": {"min_samples": 100000}}', now())
+    ON CONFLICT (id) DO UPDATE SET "values" = excluded."values" """
 
 
 @dataclass
@@ -83,6 +86,10 @@ class Installation:
         with psycopg.connect(url) as connection:
             return connection.execute(statement, parameters).fetchall()
 
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.find("runinference")[0].environ()["DATABASE_URL"]) as connection:
+            connection.execute(statement)
+
     def redis_url(self) -> str:
         return self.find("runinference")[0].environ()["REDIS_URL"]
 
@@ -92,9 +99,12 @@ class Installation:
 
 @contextmanager
 def installation(
-    models: str, environment: dict[str, str] | None = None, *, within: float = 120
+    models: str, environment: dict[str, str] | None = None, *, within: float = 120, turns_away: bool = False
 ) -> Iterator[Installation]:
-    """Starts the site with this models.toml and waits until it is ready; ends it afterwards."""
+    """Starts the site with this models.toml and waits until it is ready; ends it afterwards.
+
+    `turns_away`: in a crowd, by prediction. What is learned while processes are killed is not to be gone by.
+    """
     with tempfile.TemporaryDirectory(prefix="chatsite-up-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -122,6 +132,8 @@ def installation(
                 time.sleep(0.2)
             lines = (folder / "var" / "demo.env").read_text().splitlines()
             site.demo = dict(line.split("=", 1) for line in lines if "=" in line)
+            if not turns_away:
+                site.execute(TURNS_NOBODY_AWAY)
             yield site
         finally:
             if process.poll() is None:

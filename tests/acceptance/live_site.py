@@ -21,7 +21,7 @@ import psycopg
 import redis
 
 from chatsite.operations.processes import Command, GuardedProcess
-from tests.acceptance.installation import MODEL_PATH, free_port
+from tests.acceptance.installation import MODEL_PATH, TURNS_NOBODY_AWAY, free_port
 from tests.waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
@@ -141,6 +141,8 @@ class LiveSite:
             for table in ("share", "message", "conversation"):
                 connection.execute(f"DELETE FROM conversations_{table}")
             connection.execute("DELETE FROM accounts_apikey WHERE name NOT IN ('script', 'demo.env')")
+            # An engine that is slow in one test and quick in the next teaches nothing
+            connection.execute(TURNS_NOBODY_AWAY)
         client = redis.Redis.from_url(self.environment["REDIS_URL"])
         for key in client.scan_iter("*allauth:rl:*"):
             client.delete(key)
