@@ -17,6 +17,7 @@ from inference.prompt_store import StoredPrompt
 from inference.redis import keys, rules
 from inference.redis.scheduler import committed
 from inference.runner.foresight import Foresight
+from inference.runner.member import Member
 from inference.runner.placement import Placement
 from inference.runner.pool import Pool
 from inference.runner.preemption import Preemption
@@ -40,7 +41,7 @@ class Planned:
     """A head, and where it is to go. `before`: tokens to prefill that were queued there."""
 
     head: Head
-    prompt: StoredPrompt | None
+    member: Member  # held here: the table may lose it before the answer comes
     choice: Choice
     matches: Mapping[str, Matched]
     before: int
@@ -105,7 +106,9 @@ class Dispatcher:
         matches = {head.id: self._matches(head) for head in peeked.heads}
         usable = self.pool.usable(peeked.replicas)
         loads = {
-            id: self.pool.members[id].load(counters, usable=id in usable) for id, counters in peeked.replicas.items()
+            id: self.pool.members[id].load(counters, usable=id in usable)
+            for id, counters in peeked.replicas.items()
+            if id in self.pool.members
         }
         shares = {
             head.id: max((match.tokens for match in matches[head.id].values()), default=0) / max(1, _input(head))
@@ -128,7 +131,7 @@ class Dispatcher:
                 without_place.append(head)
                 continue
             load = loads[choice.id]
-            yield Planned(head, self._prompts.get(head.id), choice, matches[head.id], int(load.qpf))
+            yield Planned(head, self.pool.members[choice.id], choice, matches[head.id], int(load.qpf))
             loads[choice.id] = _with(load, choice.uncached, head.kv)
 
     def _matches(self, head: Head) -> Mapping[str, Matched]:
@@ -164,7 +167,7 @@ class Dispatcher:
         self.foresight.placed(head.lane, choice.uncached)
         self.prefixes.placed(choice.id, hashes, expected.tokens if expected else 0)
         placement = Placement(choice, hashes, expected, planned.before)
-        stream = Stream(self.runner, self, self.pool.members[choice.id], head, attempt, placement)
+        stream = Stream(self.runner, self, planned.member, head, attempt, placement)
         self.runner.spawn(self.runner.run_stream(stream, prompt))
 
     async def _fetch_prompts(self, peeked: Peeked) -> None:

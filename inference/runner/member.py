@@ -83,7 +83,7 @@ class Member:
         self.breaker = self.breaker.failed()
 
     def prefilled(self, tokens: int, seconds: float) -> None:
-        """A first token came after so long, with so many tokens to prefill before it (queued ones included)."""
+        """A first token came after so long, on a replica that had no other prefill queued."""
         settings = rules.settings().replica
         peak = self.peak_rate
         rate = self._peak.observe(tokens, seconds)

@@ -266,9 +266,8 @@ class Stream:
         first = self.output.first_token_at is None
         self.output.take(delta)
         if first and self.output.first_token_at is not None:
-            self.member.prefilled(
-                self.placement.before + self.placement.choice.uncached, time.monotonic() - self._began
-            )
+            if not self.placement.before:  # else part of what was ahead may have been done by then
+                self.member.prefilled(self.placement.choice.uncached, time.monotonic() - self._began)
             self.runner.prefilled(self)
             if self.attempt == 1 and self.request is not None:
                 self.dispatcher.foresight.first_token(self.request, self.output.first_token_at)
