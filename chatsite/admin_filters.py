@@ -1,22 +1,16 @@
 """Filters that several of the admin's lists share."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from datetime import datetime, timedelta
 
 from django.contrib.admin import SimpleListFilter
 from django.db.models import QuerySet, UUIDField
 from django.http import HttpRequest
 from django.utils import timezone
 
+from chatsite.ids import first_id
+
 SLACK = timedelta(minutes=1)  # between making an id and noting the time
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def first_id(moment: datetime) -> UUID:
-    """The smallest UUIDv7 of a moment: with it an index on ids finds rows by time."""
-    milliseconds = max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
-    return UUID(int=milliseconds << 80)
 
 
 class MadeFilter(SimpleListFilter):

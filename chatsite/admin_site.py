@@ -22,6 +22,9 @@ NAVIGATION = {
     "People": [
         ("Users", "person", "accounts.user"),
         ("Organizations", "apartment", "accounts.organization"),
+        ("Memberships", "group", "accounts.membership"),
+        ("Invitations", "mail", "accounts.invitation"),
+        ("History of organizations", "manage_history", "accounts.organizationevent"),
         ("API keys", "key", "accounts.apikey"),
         ("History of keys", "history", "accounts.keyevent"),
         ("Sessions", "devices", "usersessions.usersession"),
@@ -31,6 +34,8 @@ NAVIGATION = {
     "Use": [
         ("Requests", "bolt", "inference.request"),
         ("Usage ledger", "receipt_long", "quotas.ledgerentry"),
+        ("Statements", "request_quote", "billing.statement"),
+        ("Refunds", "currency_exchange", "billing.refund"),
         ("Kept calls", "inventory_2", "inference.keptcall"),
         ("Readings of calls", "visibility", "inference.callreading"),
     ],
@@ -48,6 +53,11 @@ NAVIGATION = {
     "Plans": [
         ("Plans", "sell", "quotas.plan"),
         ("Subscriptions", "card_membership", "quotas.subscription"),
+        ("Budgets", "savings", "quotas.budget"),
+        ("Alerts of budgets", "notifications", "billing.budgetalert"),
+        ("Grants", "redeem", "billing.grant"),
+        ("Prices", "payments", "quotas.price"),
+        ("Emergency stops", "front_hand", "quotas.stop"),
         ("Keeping of texts", "save", "inference.textkeeping"),
     ],
 }

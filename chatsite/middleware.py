@@ -88,7 +88,7 @@ def _with_policy(request: HttpRequest, response: HttpResponseBase) -> HttpRespon
     return response
 
 
-PRIVATE_PATHS = ("/account/", "/accounts/")  # pages that show whose account it is, allauth's included
+PRIVATE_PATHS = ("/account/", "/accounts/", "/organization/")  # pages that show whose account it is, allauth's included
 
 
 @sync_and_async_middleware

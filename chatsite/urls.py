@@ -12,10 +12,11 @@ from chatsite.operations import health
 from conversations import openapi as conversations
 from conversations.urls import api_urlpatterns
 from inference.completions import openapi as completions
+from quotas.urls import api_urlpatterns as quota_urlpatterns
 
 _raw = [documented(route, operation) for route, operation in [*completions.DESCRIBED, *conversations.DESCRIBED]]
 _schema = SpectacularJSONAPIView.as_view(
-    patterns=[*api_urlpatterns, *_raw],
+    patterns=[*api_urlpatterns, *quota_urlpatterns, *_raw],
     custom_settings={"SCHEMA_PATH_PREFIX": "/v1", "APPEND_COMPONENTS": COMPONENTS},
 )
 _reference = SpectacularSwaggerSplitView.as_view(url_name="openapi", template_name="conversations/api_reference.html")
@@ -32,7 +33,11 @@ urlpatterns = [
     path("accounts/", include("chatsite.accounts.entrance")),
     path("accounts/", include("allauth.urls")),
     path("account/", include("chatsite.accounts.urls")),
+    path("organization/", include("chatsite.accounts.organization_urls")),
+    path("usage/", include("quotas.billing.urls")),
+    path("usage/", include("quotas.urls")),
     *api_urlpatterns,
+    *quota_urlpatterns,
     path("v1/openapi.json", _schema, name="openapi"),
     path("docs/", _reference, name="api_reference"),
     path("", include("conversations.page_urls")),

@@ -44,7 +44,7 @@ from conversations.commands import (
     place_of,
     request_id,
 )
-from conversations.errors import ReplyRunning
+from conversations.errors import NotWaiting, ReplyRunning
 from conversations.flow import FrameBudget, Outbox, TooManyFrames, TooSlow
 from conversations.follow import AWAY, is_away
 from conversations.live import Gone, LivePage
@@ -188,9 +188,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 await page.refresh(command.id)
                 await self.outbox.put(frames.accepted(command.id))
             case Smaller():
-                await services.take_smaller(
-                    principal, await message_in(principal, page.conversation_id, command.message)
-                )
+                await self._take_smaller(principal, page, command)
             case Regenerate() | Continue():
                 await self._reply_again(principal, page, command)
             case Choose():
@@ -207,6 +205,16 @@ class ChatConsumer(AsyncWebsocketConsumer):
         try:
             await begin(principal, found)
         except ReplyRunning:
+            await page.refresh()
+            if not page.replying:
+                raise
+
+    async def _take_smaller(self, principal: Principal, page: LivePage, command: Smaller) -> None:
+        """A second press of the button does nothing, nor does one that comes when the reply has begun."""
+        found = await message_in(principal, page.conversation_id, command.message)
+        try:
+            await services.take_smaller(principal, found)
+        except NotWaiting:
             await page.refresh()
             if not page.replying:
                 raise
@@ -268,8 +276,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def _recheck_if_possible(self) -> bool:
         """False while the database is away: nobody can tell then, and it is asked again at the next ping."""
         try:
-            if await session_principal(self.scope) != self.principal:
-                raise NotAuthenticated
+            self._go_on_as(await session_principal(self.scope))
             if self.page is not None:
                 await self.page.check()
         except AWAY as error:
@@ -277,6 +284,16 @@ class ChatConsumer(AsyncWebsocketConsumer):
                 raise
             return False
         return True
+
+    def _go_on_as(self, caller: Principal) -> None:
+        """With the limits of now. In another organization the page is another: it is loaded anew, as one whose session
+        has ended is. Raises NotAuthenticated."""
+        before = self.principal
+        if before is None or (caller.user_id, caller.organization_id) != (before.user_id, before.organization_id):
+            raise NotAuthenticated
+        self.principal = caller
+        if self.page is not None:
+            self.page.principal = caller
 
     # Answers
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from chatsite.accounts.protocol import Principal
+from chatsite.accounts.selectors import place_in
 from chatsite.database import run_db
 from chatsite.errors import NotFound
 from chatsite.ids import parse_id, public_id
@@ -86,6 +87,21 @@ def load(principal: Principal, public: str, cursor: str | None = None) -> tuple[
     return found, load_branch(principal, found.id, cursor)
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """The organization of somebody's conversation, in which they do not work at the moment."""
+
+    organization: str  # its public id
+    name: str
+
+
+def find_elsewhere(principal: Principal, public: str) -> Elsewhere | None:
+    """None when the conversation is not the caller's, or they are no member of its organization any more."""
+    organization_id = selectors.organization_of(principal.user_id, conversation_id(public))
+    place = place_in(principal.user_id, organization_id) if organization_id else None
+    return Elsewhere(place.organization.public_id, place.organization.name) if place else None
+
+
 def conversation_id(public: str) -> UUID:
     """Raises NotFound for what is no id of a conversation."""
     found = parse_id("conv", public)
@@ -97,7 +113,7 @@ def conversation_id(public: str) -> UUID:
 async def load_choices(principal: Principal) -> list[Choice]:
     """Every model that is offered, those that another plan would allow included."""
     plan = await aplan_of(principal.organization_id)
-    return [Choice(model, plan.tier in model.tiers) for model in await models_for(None)]
+    return [Choice(model, plan.tier in model.tiers and plan.allows(model.name)) for model in await models_for(None)]
 
 
 async def load_page(visitor: Visitor, found: Conversation | None, branch: Branch, preferred: str = "") -> Page:

@@ -56,6 +56,12 @@ class Reply:
 # Conversations
 
 
+def organization_of(user_id: UUID, conversation_id: UUID) -> UUID | None:
+    """The organization of a conversation of this user, whichever it is; None when it is not theirs."""
+    found = Conversation.objects.filter(id=conversation_id, user_id=user_id)
+    return found.values_list("organization_id", flat=True).first()
+
+
 def conversations_of(principal: Principal) -> QuerySet[Conversation]:
     return Conversation.objects.filter(user_id=principal.user_id, organization_id=principal.organization_id)
 

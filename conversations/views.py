@@ -24,7 +24,7 @@ from conversations.articles import Branch, load_article
 from conversations.commands import earlier_answer, message_in
 from conversations.flow import carry_through
 from conversations.meters import load_meters
-from conversations.pages import MODEL_COOKIE, conversation_id, load, load_choices, load_page
+from conversations.pages import MODEL_COOKIE, conversation_id, find_elsewhere, load, load_choices, load_page
 from conversations.visitors import Visitor, allow, signed_in
 from inference.protocol import Cursor
 
@@ -47,7 +47,13 @@ async def new_chat(request: HttpRequest, visitor: Visitor) -> HttpResponse:
 @allow("GET", "HEAD")
 @signed_in
 async def conversation(request: HttpRequest, visitor: Visitor, conversation: str) -> HttpResponse:
-    found, branch = await run_db(load, visitor.principal, conversation)
+    try:
+        found, branch = await run_db(load, visitor.principal, conversation)
+    except NotFound:
+        elsewhere = await run_db(find_elsewhere, visitor.principal, conversation)
+        if elsewhere is None:
+            raise
+        return render(request, "conversations/elsewhere.html", {"elsewhere": elsewhere}, status=HTTPStatus.NOT_FOUND)
     page = await load_page(visitor, found, branch)
     return await in_thread(render, request, "conversations/chat.html", {"page": page})
 

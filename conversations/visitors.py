@@ -8,9 +8,10 @@ from typing import Any, Concatenate, ParamSpec
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 
-from chatsite.accounts.authentication import user_principal
+from chatsite.accounts.authentication import principal_at
 from chatsite.accounts.models import User
 from chatsite.accounts.protocol import Principal
+from chatsite.accounts.services import working_place
 from chatsite.database import run_db
 from chatsite.error_responses import error_page
 from chatsite.errors import AppError, MethodNotAllowed
@@ -24,6 +25,7 @@ class Visitor:
     name: str
     is_staff: bool
     principal: Principal
+    organization: str = ""  # the name of a shared one that they work in
 
 
 View = Callable[Concatenate[HttpRequest, Visitor, P], Awaitable[HttpResponse]]
@@ -79,4 +81,6 @@ def _visitor(request: HttpRequest) -> Visitor | None:
     user = request.user
     if not isinstance(user, User) or not user.is_active:
         return None
-    return Visitor(user.email, user.name, user.is_staff, user_principal(user))
+    place = working_place(user, request.session)
+    shared = "" if place.organization.is_personal else place.organization.name
+    return Visitor(user.email, user.name, user.is_staff, principal_at(place), shared)

@@ -16,9 +16,10 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from chatsite.accounts import lockout, services, sessions
+from chatsite.accounts import invitations, lockout, services, sessions
 from chatsite.accounts.errors import MailNotSent, ProviderFailed
 from chatsite.accounts.models import User
+from chatsite.accounts.protocol import Actor, Via
 from chatsite.error_responses import handler400
 from chatsite.text_checks import clean_line
 
@@ -46,6 +47,8 @@ class AccountAdapter(DefaultAccountAdapter):
         saved = super().save_user(request, user, form, commit)
         if commit:
             services.personal_organization(saved)
+            if token := form.cleaned_data.get("invitation"):
+                invitations.note_sign_up(token, saved)
         return saved
 
     def set_password(self, user: Any, password: str) -> None:
@@ -67,7 +70,15 @@ class AccountAdapter(DefaultAccountAdapter):
             self.add_message(request, messages.ERROR, template, {"email": email_address.email})
             return False
         with transaction.atomic():
-            return bool(super().confirm_email(request, email_address))
+            confirmed = bool(super().confirm_email(request, email_address))
+        if confirmed:
+            self._join(request, email_address.user)
+        return confirmed
+
+    def _join(self, request: HttpRequest, user: User) -> None:
+        by = Actor(user.pk, Via.PAGE, self.get_client_ip(request))
+        for place in invitations.join_after_sign_up(user, by):
+            messages.success(request, f"You have joined {place.organization.name}.")
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         words = {"reauthenticate": "Use your password", "reauthenticate_by_code": "Send me a code by mail"}

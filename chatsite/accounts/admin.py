@@ -8,21 +8,36 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group
-from django.db.models import Exists, Field, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from unfold.admin import TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from chatsite.accounts import services, sessions
 from chatsite.accounts.admin_keys import ApiKeyAdmin, KeyEventAdmin
+from chatsite.accounts.admin_organizations import (
+    InvitationAdmin,
+    MembershipAdmin,
+    MembershipInline,
+    OrganizationAdmin,
+    OrganizationEventAdmin,
+)
 from chatsite.accounts.admin_sign_in import ProviderAccountAdmin, SessionAdmin
-from chatsite.accounts.models import Membership, Organization, User
-from chatsite.admin_fields import CheckedFields
-from chatsite.admin_links import joined, list_link, row_link
+from chatsite.accounts.models import User
+from chatsite.admin_links import joined, list_link
 from chatsite.admin_search import SearchableAdmin
 
-__all__ = ["ApiKeyAdmin", "KeyEventAdmin", "ProviderAccountAdmin", "SessionAdmin"]  # registered by being imported
+# Registered by being imported
+__all__ = [
+    "ApiKeyAdmin",
+    "InvitationAdmin",
+    "KeyEventAdmin",
+    "MembershipAdmin",
+    "OrganizationAdmin",
+    "OrganizationEventAdmin",
+    "ProviderAccountAdmin",
+    "SessionAdmin",
+]
 
 admin.site.unregister(Group)
 
@@ -49,20 +64,6 @@ class GroupAdmin(BaseGroupAdmin, SearchableAdmin):  # type: ignore[misc]
 
 def _is_superuser(request: HttpRequest) -> bool:
     return request.user.is_active and request.user.is_superuser
-
-
-class MembershipInline(CheckedFields, TabularInline):
-    model = Membership
-    extra = 0
-    autocomplete_fields = ["user", "organization"]
-    readonly_fields = ["created_at"]
-
-    def formfield_for_dbfield(self, db_field: Field, request: HttpRequest, **kwargs: Any) -> Any:
-        """The column's heading is no label of its fields."""
-        field = super().formfield_for_dbfield(db_field, request, **kwargs)
-        if field is not None:
-            field.widget.attrs["aria-label"] = str(db_field.verbose_name)
-        return field
 
 
 class VerifiedFilter(admin.SimpleListFilter):
@@ -184,46 +185,6 @@ class AccountAdmin(UserAdmin, SearchableAdmin):  # type: ignore[misc]
                 list_link("accounts_organization", "Organizations", q=query),
                 list_link("accounts_apikey", "API keys", q=query),
                 list_link("usersessions_usersession", "Sessions", q=query),
-                list_link("inference_request", "Requests", q=query),
-                list_link("conversations_conversation", "Conversations", q=query),
-                list_link("quotas_ledgerentry", "Usage", q=query),
-            ]
-        )
-
-
-@admin.register(Organization)
-class OrganizationAdmin(SearchableAdmin):
-    list_display = ["name", "brief", "plan", "created_at"]
-    list_select_related = ["subscription__plan"]
-    ordering = ["-id"]
-    date_hierarchy = "created_at"
-    search_fields = ["name", "memberships__user__email"]
-    search_help_text = "Search by name, by a member's email, or by the id of the organization, a member or an API key"
-    id_prefix = "org"
-    id_lookups = {"org": ["id"], "user": ["memberships__user_id"], "key": ["api_keys__id"]}
-    fields = ["public", "name", "plan", "created_at", "see"]
-    readonly_fields = ["public", "plan", "created_at", "see"]
-    inlines = [MembershipInline]
-
-    def get_inlines(self, request: HttpRequest, obj: Organization | None) -> list[Any]:
-        return [MembershipInline] if obj else []
-
-    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """What its members wrote would go with it."""
-        return False
-
-    @admin.display(description="plan")
-    def plan(self, row: Any) -> str:
-        subscription = getattr(row, "subscription", None)
-        return row_link("quotas_subscription", row.pk, subscription.plan.name).html if subscription else "the default"
-
-    @admin.display(description="see also")
-    def see(self, row: Organization) -> str:
-        query = self.shown_id(row)
-        return joined(
-            [
-                list_link("accounts_user", "Users", q=query),
-                list_link("accounts_apikey", "API keys", q=query),
                 list_link("inference_request", "Requests", q=query),
                 list_link("conversations_conversation", "Conversations", q=query),
                 list_link("quotas_ledgerentry", "Usage", q=query),

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.html import format_html_join
 
 from chatsite.accounts import audit, keys
-from chatsite.accounts.models import ApiKey, KeyEvent, User
+from chatsite.accounts.models import LIMITS, ApiKey, KeyEvent, User
 from chatsite.accounts.protocol import Via
 from chatsite.accounts.selectors import working
 from chatsite.accounts.templatetags.account_page import limits
@@ -62,7 +62,7 @@ class LimitsFilter(admin.SimpleListFilter):
         return [("yes", "Yes"), ("no", "No")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        none = Q(**dict.fromkeys(keys.LIMITS))
+        none = Q(**dict.fromkeys(LIMITS))
         return queryset.filter({"yes": ~none, "no": none}.get(self.value() or "", Q()))
 
 

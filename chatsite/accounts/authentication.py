@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
 from django.http import parse_cookie
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -15,9 +16,9 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from chatsite import scopes
-from chatsite.accounts import keys, selectors, services, sessions
+from chatsite.accounts import audit, keys, selectors, services, sessions
 from chatsite.accounts.errors import KeyExpired
-from chatsite.accounts.models import User
+from chatsite.accounts.models import Membership, User
 from chatsite.accounts.protocol import Principal
 from chatsite.csrf import require_csrf
 from chatsite.database import run_db
@@ -88,21 +89,27 @@ def _unexpired(holder: selectors.KeyHolder) -> selectors.KeyHolder:
     end = holder.key.expires_at
     if end is not None and end <= timezone.now():
         how = "was replaced by another, and ended" if holder.key.is_replaced else "expired"
-        raise KeyExpired(f"This API key {how} at {keys.in_utc(end)}.")
+        raise KeyExpired(f"This API key {how} at {audit.in_utc(end)}.")
     return holder
 
 
 def _session_principal(session_key: str) -> Principal:
-    user = selectors.session_user(session_key)
-    if user is None:
+    found = selectors.session_user(session_key)
+    if found is None:
         raise NotAuthenticated
     sessions.note_seen(session_key)
-    return user_principal(user)
+    return user_principal(*found)
 
 
-def user_principal(user: User) -> Principal:
-    """A signed-in user, acting for their own organization."""
-    return Principal(user.id, services.personal_organization(user).id, scopes=scopes.ALL)
+def user_principal(user: User, session: SessionBase) -> Principal:
+    """A signed-in user, acting for the organization in which this session works."""
+    return principal_at(services.working_place(user, session))
+
+
+def principal_at(place: Membership) -> Principal:
+    """A signed-in user, acting for that organization."""
+    limits = selectors.limits_of(place)
+    return Principal(place.user_id, place.organization_id, scopes=scopes.ALL, member_limits=limits)
 
 
 class KeyOrSession(BaseAuthentication):
@@ -118,7 +125,7 @@ class KeyOrSession(BaseAuthentication):
         if not isinstance(user, User) or not user.is_active:
             return None
         require_csrf(request._request)
-        return user, user_principal(user)
+        return user, user_principal(user, request._request.session)
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

@@ -19,12 +19,26 @@ from django.urls import path, re_path
 from django.views.decorators.cache import never_cache
 from django.views.generic import RedirectView
 
-from chatsite.accounts.errors import ProviderFailed
+from chatsite.accounts import invitations
+from chatsite.accounts.errors import InvitationEnded, ProviderFailed
 from chatsite.error_responses import handler400
 
 # An identity provider that is away (OSError), or answers with something else than it should.
 PROVIDER_FAULTS = (OSError, OAuth2Error, LookupError, TypeError, ValueError, AttributeError, DataError, IntegrityError)
 log = structlog.stdlib.get_logger(__name__)
+
+
+class InvitedSignupView(SignupView):
+    """`?invitation=` is the token of an invitation: its address is filled in, and the form takes it along."""
+
+    def get_initial(self) -> dict[str, Any]:
+        initial: dict[str, Any] = super().get_initial()
+        token = self.request.GET.get("invitation", "")
+        try:
+            invitation = invitations.find(token) if token else None
+        except InvitationEnded:
+            return initial
+        return {**initial, "email": invitation.email, "invitation": token} if invitation else initial
 
 
 class SetPasswordView(PasswordSetView):
@@ -58,7 +72,7 @@ def _or_failed(view: Callable[..., HttpResponse], request: HttpRequest, provider
 
 
 urlpatterns = [
-    path("signup/", transaction.atomic(SignupView.as_view()), name="account_signup"),
+    path("signup/", transaction.atomic(InvitedSignupView.as_view()), name="account_signup"),
     path("password/change/", transaction.atomic(PasswordChangeView.as_view()), name="account_change_password"),
     path("password/set/", transaction.atomic(SetPasswordView.as_view()), name="account_set_password"),
     re_path(

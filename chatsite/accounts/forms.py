@@ -10,7 +10,7 @@ from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from chatsite.accounts import services
+from chatsite.accounts import invitations, services
 from chatsite.accounts.models import User
 from chatsite.text_checks import check_line
 
@@ -53,6 +53,7 @@ class SignupForm(Plain, base.SignupForm):
         max_length=User._meta.get_field("name").max_length,
         widget=forms.TextInput(attrs={"autocomplete": "name"}),
     )
+    invitation = forms.CharField(required=False, max_length=invitations.MAX_TOKEN, widget=forms.HiddenInput)
     field_order = ["email", "name", "password1"]
 
     def validate_unique_email(self, value: str) -> str:

@@ -9,7 +9,8 @@ from django.utils import timezone
 from chatsite import scopes
 from chatsite.accounts.forms import LineField
 from chatsite.accounts.keys import Terms
-from chatsite.accounts.models import ApiKey
+from chatsite.accounts.limit_forms import LimitsForm
+from chatsite.accounts.models import LIMITS, ApiKey
 from chatsite.scopes import Scope
 
 NEVER, ON_DATE, KEEP = "never", "date", "keep"
@@ -20,13 +21,7 @@ EXPIRY_CHOICES: Final = [
     (ON_DATE, "At the end of a day"),
 ]
 LAST_YEARS: Final = 10  # a key may be given an end so far away
-MAX_LIMIT: Final = 1_000_000_000
 OVERLAPS: Final = [("0", "At once"), ("3600", "In 1 hour"), ("86400", "In 1 day"), ("604800", "In 7 days")]
-LIMIT_FIELDS: Final = {
-    "requests_per_minute": "Requests a minute",
-    "tokens_per_minute": "Tokens a minute",
-    "concurrent": "Replies at once",
-}
 
 
 class ExpiryForm(forms.Form):
@@ -81,7 +76,7 @@ def _wrong_day(day: date | None) -> str:
     return ""
 
 
-class TermsForm(ExpiryForm):
+class TermsForm(ExpiryForm, LimitsForm):
     name = LineField(
         label="Name",
         max_length=ApiKey._meta.get_field("name").max_length,
@@ -100,22 +95,6 @@ class TermsForm(ExpiryForm):
         },
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name, title in LIMIT_FIELDS.items():
-            self.fields[name] = forms.IntegerField(
-                label=title,
-                required=False,
-                min_value=1,
-                max_value=MAX_LIMIT,
-                widget=forms.NumberInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
-                error_messages={
-                    "invalid": "Write a whole number, or nothing.",
-                    "min_value": "At least 1, or nothing.",
-                    "max_value": f"At most {MAX_LIMIT:,}.",
-                },
-            )
-
     def terms(self, key: ApiKey | None = None) -> Terms:
         """What was asked for. `key`: the one that is changed; what the form does not offer, it keeps."""
         chosen = {*map(Scope, self.cleaned_data["scopes"])}
@@ -125,7 +104,7 @@ class TermsForm(ExpiryForm):
             name=self.cleaned_data["name"],
             scopes=tuple(each for each in Scope if each in chosen),
             expires_at=self.end(key.expires_at if key else None),
-            **{name: self.cleaned_data[name] for name in LIMIT_FIELDS},
+            **self.limits(),
         )
 
 
@@ -138,7 +117,7 @@ class ChangeKeyForm(TermsForm):
 
     def __init__(self, data: Any = None, *, key: ApiKey) -> None:
         initial = {"name": key.name, "scopes": key.scopes, "expiry": KEEP}
-        initial |= {name: getattr(key, name) for name in LIMIT_FIELDS}
+        initial |= {name: getattr(key, name) for name in LIMITS}
         super().__init__(data, initial=initial)
         end = f"As it is: {timezone.localtime(key.expires_at):%Y-%m-%d %H:%M}" if key.expires_at else "As it is: never"
         choices = [choice for choice in EXPIRY_CHOICES if key.expires_at or choice[0] != NEVER]

@@ -39,7 +39,8 @@ def new_key(request: HttpRequest, user: User) -> HttpResponse:
     key_id = _read_form_id(user, request.POST.get("form", ""))
     if key_id is None or not form.is_valid():
         return _form_again(request, user, "accounts/key_new.html", form, too_old=key_id is None)
-    organization, by = services.personal_organization(user), audit.actor_of(request, Via.PAGE)
+    organization = services.working_place(user, request.session).organization
+    by = audit.actor_of(request, Via.PAGE)
     try:
         key, text = keys.issue_api_key(user, organization, form.terms(), key_id, by)
     except KeyExists as error:

@@ -3,7 +3,8 @@
 import hashlib
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -14,7 +15,7 @@ from django.utils import timezone
 
 from chatsite.accounts import audit, selectors
 from chatsite.accounts.errors import KeyEnded, KeyExists, KeyReplaced, TooManyKeys
-from chatsite.accounts.models import ApiKey, KeyEvent, Organization, User
+from chatsite.accounts.models import LIMITS, ApiKey, KeyEvent, Organization, User
 from chatsite.accounts.protocol import COMMAND, Actor
 from chatsite.caching import ShortCache
 from chatsite.errors import NotFound
@@ -25,15 +26,7 @@ KEY_BYTES: Final = 32  # 43 characters, url-safe
 VISIBLE_CHARACTERS: Final = 8
 MAX_ACTIVE_KEYS = 50  # of one user
 CACHE_SECONDS: Final = 5.0  # a revoked key or disabled user is refused everywhere after this long, here at once
-LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent")
-TITLES: Final = {  # of what a history tells
-    "name": "name",
-    "scopes": "scopes",
-    "expires_at": "expires",
-    "requests_per_minute": "requests a minute",
-    "tokens_per_minute": "tokens a minute",
-    "concurrent": "replies at once",
-}
+TITLES: Final = {"name": "name", "scopes": "scopes", "expires_at": "expires", **audit.LIMIT_TITLES}
 
 known_keys: ShortCache[str, selectors.KeyHolder] = ShortCache(CACHE_SECONDS)
 
@@ -48,11 +41,13 @@ class Terms:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent: int | None = None
+    monthly_tokens: int | None = None
+    monthly_cost: Decimal | None = None
 
     @classmethod
     def of(cls, key: ApiKey) -> "Terms":
-        scopes = tuple(map(Scope, key.scopes))
-        return cls(key.name, scopes, key.expires_at, key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+        limits = {name: getattr(key, name) for name in LIMITS}
+        return cls(key.name, tuple(map(Scope, key.scopes)), key.expires_at, **limits)
 
     def apply(self, key: ApiKey) -> None:
         key.name, key.scopes, key.expires_at = self.name, [str(each) for each in self.scopes], self.expires_at
@@ -61,20 +56,7 @@ class Terms:
 
     def words(self) -> dict[str, str]:
         """By title, as people read it."""
-        return {title: _words(getattr(self, name)) for name, title in TITLES.items()}
-
-
-def _words(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, datetime):
-        return in_utc(value)
-    return ", ".join(value) if isinstance(value, tuple) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def in_utc(when: datetime) -> str:
-    """`2026-01-31 14:05 UTC`."""
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        return {title: audit.words(getattr(self, name)) for name, title in TITLES.items()}
 
 
 def digest_of(text: str) -> str:
@@ -108,9 +90,11 @@ def _make(key: ApiKey, terms: Terms, key_id: UUID | None) -> str:
 def issue_api_key(user: User, organization: Organization, terms: Terms, key_id: UUID, by: Actor) -> tuple[ApiKey, str]:
     """A key for a form that was sent: `key_id` comes from the form, so that sending it twice makes one key.
 
-    Raises KeyExists, TooManyKeys.
+    Raises NotFound when the user is no member, KeyExists, TooManyKeys.
     """
     User.objects.select_for_update().get(pk=user.pk)  # counts and ids are looked at one form at a time
+    if selectors.role_of(user.pk, organization.pk) is None:
+        raise NotFound
     if ApiKey.objects.filter(pk=key_id).exists():
         raise KeyExists
     if user.api_keys.filter(selectors.working(), replaced_by=None).count() >= MAX_ACTIVE_KEYS:
@@ -133,7 +117,7 @@ def change_api_key(user: User, key_id: UUID, terms: Terms, by: Actor) -> ApiKey:
     chain = ApiKey.objects.filter(chain_id=key.chain_id, revoked_at=None)
     chain.update(**{limit: getattr(terms, limit) for limit in LIMITS})
     audit.record(key, KeyEvent.Kind.CHANGED, by, changed)
-    _forget(chain)
+    forget(chain)
     return key
 
 
@@ -161,12 +145,14 @@ def rotate_api_key(
     old.expires_at = end if old.expires_at is None else min(end, old.expires_at)
     old.replaced_by = key
     old.save(update_fields=["expires_at", "replaced_by"])
-    told = {"replaced by": ("", key.public_id), "expires": (_words(terms.expires_at), _words(old.expires_at))}
+    told = {
+        "replaced by": ("", key.public_id),
+        "expires": (audit.words(terms.expires_at), audit.words(old.expires_at)),
+    }
     audit.record(old, KeyEvent.Kind.ROTATED, by, told)
-    audit.record(
-        key, KeyEvent.Kind.CREATED, by, {"in place of": ("", old.public_id), "expires": ("", _words(expires_at))}
-    )
-    _forget(ApiKey.objects.filter(pk=old.pk))
+    made = {"in place of": ("", old.public_id), "expires": ("", audit.words(expires_at))}
+    audit.record(key, KeyEvent.Kind.CREATED, by, made)
+    forget(ApiKey.objects.filter(pk=old.pk))
     return key, text
 
 
@@ -198,10 +184,10 @@ def revoke_api_key(key: ApiKey, by: Actor = COMMAND) -> None:
     if found.filter(revoked_at=None).update(revoked_at=timezone.now()):
         audit.record(key, KeyEvent.Kind.REVOKED, by)
     key.refresh_from_db(fields=["revoked_at"])
-    _forget(found)
+    forget(found)
 
 
-def _forget(keys: QuerySet[ApiKey]) -> None:
+def forget(keys: QuerySet[ApiKey]) -> None:
     """What this process remembers of them goes, now and again after the commit, for who has read them meanwhile."""
     for digest in list(keys.values_list("digest", flat=True)):
         known_keys.drop(digest)

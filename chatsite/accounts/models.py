@@ -10,6 +10,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from chatsite.accounts.protocol import Via
+from chatsite.accounts.roles import Role
 from chatsite.ids import new_id, public_id
 from chatsite.scopes import DEFAULT, Scope
 
@@ -54,47 +55,199 @@ class User(AbstractBaseUser, PermissionsMixin):
     def clean(self) -> None:
         self.email = self.email.lower()
 
+    @property
+    def public_id(self) -> str:
+        return public_id("user", self.pk)
+
+    @property
+    def called(self) -> str:
+        """What others call them: their name, else their address."""
+        return self.name or self.email
+
 
 class Organization(models.Model):
     """The tenant: what quotas, bills and cache isolation attach to."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=150)
+    personal_of = models.OneToOneField(  # the one user whose own it is; null: it can have several members
+        User, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def public_id(self) -> str:
+        return public_id("org", self.pk)
 
-class Membership(models.Model):
-    """A user's place in an organization."""
+    @property
+    def is_personal(self) -> bool:
+        return self.personal_of_id is not None
 
-    class Role(models.TextChoices):
-        OWNER = "owner"
-        ADMIN = "admin"
-        MEMBER = "member"
-        BILLING = "billing"
+
+LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrent", "monthly_tokens", "monthly_cost")
+
+
+class Limited(models.Model):
+    """What may be used at most, within the organization's plan. Null: no such limit. Months are those of UTC."""
+
+    requests_per_minute = models.PositiveIntegerField(null=True, blank=True)
+    tokens_per_minute = models.PositiveIntegerField(null=True, blank=True)
+    concurrent = models.PositiveIntegerField("replies at once", null=True, blank=True)
+    monthly_tokens = models.PositiveBigIntegerField("tokens a month", null=True, blank=True)
+    monthly_cost = models.DecimalField("cost a month", max_digits=12, decimal_places=2, null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_limited(self) -> bool:
+        return any(getattr(self, name) is not None for name in LIMITS)
+
+
+def _positive(*names: str) -> models.Q:
+    """Each is null or more than nothing."""
+    found = models.Q()
+    for name in names:
+        found &= models.Q((name, None)) | models.Q((f"{name}__gt", 0))
+    return found
+
+
+ROLES = [(each.value, each.name.capitalize()) for each in Role]
+
+
+class Membership(Limited):
+    """A user's place in an organization, and how much of its plan they may use there."""
+
+    Role = Role
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=16, choices=Role.choices, default=Role.OWNER)
+    role = models.CharField(max_length=16, choices=ROLES, default=Role.OWNER)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["user", "organization"], name="one_membership_per_organization")]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "organization"], name="one_membership_per_organization"),
+            models.CheckConstraint(
+                condition=models.Q(role__in=[str(each) for each in Role]), name="membership_role_known"
+            ),
+            models.CheckConstraint(condition=_positive(*LIMITS), name="membership_limits_positive"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.user_id} in {self.organization_id} as {self.role}"
+
+
+class Invitation(models.Model):
+    """Somebody was asked by mail to join an organization. Only a hash of the link's token is kept."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField()  # in lower case
+    role = models.CharField(max_length=16, choices=ROLES, default=Role.MEMBER)
+    digest = models.CharField(max_length=64, unique=True)  # SHA-256 in hex, of 256 random bits
+    invited_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    signed_up = models.ForeignKey(  # who made an account with the link, and joins once its address is confirmed
+        User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(default=timezone.now)  # last
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "email"],
+                condition=models.Q(accepted_at=None, withdrawn_at=None),
+                name="one_pending_invitation_per_address",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(role__in=[str(each) for each in Role]), name="invitation_role_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.organization_id}"
+
+    @property
+    def public_id(self) -> str:
+        return public_id("inv", self.pk)
+
+    @property
+    def is_pending(self) -> bool:
+        """Neither accepted nor withdrawn; the link may have expired."""
+        return self.accepted_at is None and self.withdrawn_at is None
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at <= timezone.now()
+
+
+class OrganizationEvent(models.Model):
+    """Something was done in an organization. For ever: no foreign keys and no names, never changed."""
+
+    class Kind(models.TextChoices):
+        CREATED = "created"
+        RENAMED = "renamed"
+        INVITED = "invited"
+        RESENT = "resent"
+        WITHDRAWN = "withdrawn"
+        JOINED = "joined"
+        ROLE = "role"
+        LIMITS = "limits"
+        REMOVED = "removed"
+        LEFT = "left"
+
+    id = models.BigAutoField(primary_key=True)
+    organization_id = models.UUIDField()
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    member_id = models.UUIDField(null=True)  # whom it is about
+    invitation_id = models.UUIDField(null=True)
+    actor_id = models.UUIDField(null=True)  # who did it; null: a command
+    via = models.CharField(max_length=16, choices=[(each.value, each.value) for each in Via])
+    address = models.GenericIPAddressField(null=True)
+    details = models.JSONField(default=list)  # of what changed: [name, before, after], as text that people read
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = "organization event"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(
+                    kind__in=[
+                        "created", "renamed", "invited", "resent", "withdrawn", "joined", "role", "limits", "removed",
+                        "left",
+                    ]
+                ),
+                name="organization_event_kind_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(via__in=[each.value for each in Via]), name="organization_event_via_known"
+            ),
+        ]  # fmt: skip
+        indexes = [
+            models.Index(fields=["organization_id", "id"], name="events_of_an_organization"),
+            models.Index(fields=["actor_id", "created_at"], name="organization_events_by_actor"),
+            models.Index(fields=["member_id", "id"], name="organization_events_of_member"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} org_{self.organization_id}"
 
 
 def default_scopes() -> list[str]:
     return [str(each) for each in DEFAULT]
 
 
-class ApiKey(models.Model):
+class ApiKey(Limited):
     """A program's credential. Only a hash and a short visible prefix are kept; the key itself is shown once.
 
-    A limit that is null is no limit of the key's own: then the plan's alone applies.
+    Limits are shared by the keys of a chain. Where the key has none, those of its member and the plan apply alone.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -104,9 +257,6 @@ class ApiKey(models.Model):
     prefix = models.CharField(max_length=16)
     digest = models.CharField(max_length=64, unique=True)  # SHA-256 in hex: the key has 256 random bits, so no salt
     scopes = ArrayField(models.CharField(max_length=16), default=default_scopes)
-    requests_per_minute = models.PositiveIntegerField(null=True, blank=True)
-    tokens_per_minute = models.PositiveIntegerField(null=True, blank=True)
-    concurrent = models.PositiveIntegerField("replies at once", null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     last_used_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -125,12 +275,11 @@ class ApiKey(models.Model):
                 name="api_key_scopes_known",
             ),
             models.CheckConstraint(
-                condition=(
-                    (models.Q(requests_per_minute=None) | models.Q(requests_per_minute__gt=0))
-                    & (models.Q(tokens_per_minute=None) | models.Q(tokens_per_minute__gt=0))
-                    & (models.Q(concurrent=None) | models.Q(concurrent__gt=0))
-                ),
+                condition=_positive("requests_per_minute", "tokens_per_minute", "concurrent"),
                 name="api_key_limits_positive",
+            ),
+            models.CheckConstraint(
+                condition=_positive("monthly_tokens", "monthly_cost"), name="api_key_monthly_limits_positive"
             ),
         ]
         indexes = [

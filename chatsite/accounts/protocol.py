@@ -1,6 +1,7 @@
 """Who is calling: passed from authentication to every service."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from uuid import UUID
 
@@ -19,6 +20,24 @@ class KeyLimits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent: int | None = None
+    monthly_tokens: int | None = None
+    monthly_cost: Decimal | None = None
+
+
+@dataclass(frozen=True)
+class MemberLimits:
+    """What one member may use at most in the organization, their sessions and keys together. None: no such limit.
+
+    `name` is what people call them, for sentences. Months are those of UTC; a cost is in the currency of the prices.
+    """
+
+    user_id: UUID
+    name: str
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
+    monthly_tokens: int | None = None
+    monthly_cost: Decimal | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,7 @@ class Principal:
     api_key_id: UUID | None = None
     scopes: frozenset[Scope] = frozenset()
     key_limits: KeyLimits | None = None
+    member_limits: MemberLimits | None = None
 
     @property
     def scope(self) -> UUID:

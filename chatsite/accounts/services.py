@@ -1,13 +1,19 @@
 """Changes to accounts. Those to sessions are in `sessions`, those to API keys in `keys`."""
 
+from typing import Final
+from uuid import UUID
+
 from allauth.account.models import EmailAddress
 from allauth.socialaccount.models import SocialAccount
+from django.contrib.sessions.backends.base import SessionBase
 from django.db import transaction
 
 from chatsite.accounts import selectors, sessions
 from chatsite.accounts.keys import create_api_key, digest_of, known_keys, revoke_api_key
 from chatsite.accounts.models import Membership, Organization, User
 from chatsite.accounts.protocol import SITE
+from chatsite.accounts.roles import Role
+from chatsite.errors import Conflict, NotFound
 
 __all__ = [
     "activate_user",
@@ -22,7 +28,10 @@ __all__ = [
     "rename",
     "revoke_api_key",
     "settle_user",
+    "work_in",
+    "working_place",
 ]
+ORGANIZATION: Final = "organization"  # in a session: the id of the one that it works in
 
 
 @transaction.atomic
@@ -73,10 +82,32 @@ def personal_organization(user: User) -> Organization:
 
 
 def _create_organization(user: User) -> Organization:
-    name = user.name or user.email.partition("@")[0]
-    organization = Organization.objects.create(name=name[: Organization._meta.get_field("name").max_length])
-    Membership.objects.create(user=user, organization=organization, role=Membership.Role.OWNER)
+    name = (user.name or user.email.partition("@")[0])[: Organization._meta.get_field("name").max_length]
+    organization, _ = Organization.objects.get_or_create(personal_of=user, defaults={"name": name})
+    Membership.objects.create(user=user, organization=organization, role=Role.OWNER)
     return organization
+
+
+def working_place(user: User, session: SessionBase) -> Membership:
+    """The membership with which a signed-in user works: that of the organization that the session has chosen, while
+    they are a member there, else that of their own."""
+    wanted = session.get(ORGANIZATION)
+    place = selectors.current_place(user, wanted)
+    if place is None:
+        personal_organization(user)
+        place = selectors.current_place(user, wanted)
+    if place is None:
+        raise Conflict
+    return place
+
+
+def work_in(user: User, session: SessionBase, organization_id: UUID) -> None:
+    """From now on the session works in that organization, on all its open pages. Raises NotFound."""
+    if selectors.role_of(user.pk, organization_id) is None:
+        raise NotFound
+    session[ORGANIZATION] = str(organization_id)
+    session.save()  # before the pages look
+    sessions.announce(user.pk)
 
 
 def rename(user: User, name: str) -> None:

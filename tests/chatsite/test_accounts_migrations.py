@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
-from chatsite.accounts.models import ApiKey, User
+from chatsite.accounts.models import ApiKey, Membership, Organization, User
 from tests.chatsite.entering import NEW_PASSWORD, sign_in
 from tests.conftest import Person
 
@@ -48,3 +48,26 @@ def test_earlier_keys_may_chat_and_read_and_are_chains_of_their_own(person: Pers
     for key in keys:
         assert (key.chain_id, key.scopes, key.expires_at) == (key.pk, ["chat", "read"], None)
     assert Client().get("/v1/conversations", headers=person.headers).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_organization_that_nobody_shares_is_its_owner_s_own(person: Person, stranger: Person) -> None:
+    """Back to before there were shared ones: Eve owns two, and an operator has put Ada into a third's."""
+    third = User.objects.create(email="grace@example.com")
+    shared, second = Organization.objects.create(name="Grace"), Organization.objects.create(name="Eve's other")
+    Membership.objects.create(user=third, organization=shared, role="owner")
+    Membership.objects.create(user=person.user, organization=shared, role="member")
+    Membership.objects.create(user=stranger.user, organization=second, role="owner")
+    executor = MigrationExecutor(connection)
+    executor.migrate([("accounts", "0006_key_events_not_emptied")])
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+    owned = dict(Organization.objects.values_list("pk", "personal_of_id"))
+    assert owned == {
+        person.organization.pk: person.user.pk,
+        stranger.organization.pk: stranger.user.pk,
+        second.pk: None,
+        shared.pk: None,
+    }
+    person.key.refresh_from_db()
+    assert person.key.is_working and not person.key.is_limited

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from chatsite.accounts.models import User
-from chatsite.admin_filters import first_id, made_since
-from chatsite.ids import new_id
+from chatsite.admin_filters import made_since
+from chatsite.ids import first_id, new_id
 from tests.conftest import Person
 
 

@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django import template
+from django.conf import settings
 from django.utils import timezone
 from django.utils.html import format_html
 
-from chatsite.accounts.models import ApiKey
+from chatsite.accounts.models import Limited
 
 STEPS: Final = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
 # From how many seconds on the unit is used: somebody who has 100 days would rather not be told of 3 months.
@@ -48,16 +49,20 @@ def ahead(when: datetime) -> str:
 
 
 @register.filter
-def limits(key: ApiKey) -> str:
-    """`60 requests a minute, 2 replies at once`; empty without limits of the key's own."""
+def limits(of: Limited) -> str:
+    """`60 requests a minute, 2 replies at once`; empty without limits of its own."""
     kinds = (
-        (key.requests_per_minute, "request", "a minute"),
-        (key.tokens_per_minute, "token", "a minute"),
-        (key.concurrent, "reply" if key.concurrent == 1 else "replie", "at once"),
+        (of.requests_per_minute, "request", "a minute"),
+        (of.tokens_per_minute, "token", "a minute"),
+        (of.concurrent, "reply" if of.concurrent == 1 else "replie", "at once"),
+        (of.monthly_tokens, "token", "a month"),
     )
-    return ", ".join(
+    found = [
         f"{number:,} {unit}{'' if number == 1 else 's'} {span}" for number, unit, span in kinds if number is not None
-    )
+    ]
+    if of.monthly_cost is not None:
+        found.append(f"{of.monthly_cost:,.2f} {settings.CURRENCY} a month")
+    return ", ".join(found)
 
 
 def _time(when: datetime, words: str) -> str:
