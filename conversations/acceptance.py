@@ -1,7 +1,7 @@
 """How a reply is accepted: quota, then rows, then the queue. Refused anywhere, it leaves nothing behind."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,17 +12,20 @@ from django.db import IntegrityError, transaction
 from chatsite import notices
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
+from chatsite.errors import AppError
 from conversations.drafts import Draft, Remember
 from conversations.errors import ReplyRunning
 from conversations.models import Message
 from conversations.prompting import Fitted
 from conversations.selectors import Reply
+from inference import reservations, tuning
+from inference import selectors as inference_selectors
 from inference import services as inference_services
-from inference import tuning
-from inference.protocol import Cursor, Prepared, Sampling
+from inference.models import Model
+from inference.protocol import Cursor, Decided, Prepared, Sampling
 from inference.services import OpenedRequest
 from quotas import services as quota_services
-from quotas.services import Remaining
+from quotas.services import NOTHING, Remaining
 
 ONE_RUNNING = "one_running_reply_per_conversation"
 
@@ -38,17 +41,26 @@ class Offer:
     write: Callable[[], None]
     base: Cursor | None = None  # where a continued reply stands; its request is the earlier one
     remember: Remember | None = None
+    otherwise: "Otherwise | None" = None
+
+
+# Where the caller takes the smaller model's reply, too, while its own is busy: the same offer, of another model.
+Otherwise = Callable[[Model], Awaitable[Offer]]
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """A reply that is promised. `base`: the cursor behind which a continued one goes on."""
+    """A reply that is promised. `base`: the cursor behind which a continued one goes on.
+
+    `instead_of`: the model that was asked for, where another one replies.
+    """
 
     message_id: UUID
     user_message_id: UUID | None
     request_id: UUID
     remaining: Remaining
     base: Cursor | None = None
+    instead_of: str | None = None
 
     @property
     def reply(self) -> Reply:
@@ -72,31 +84,59 @@ async def accept(offer: Offer) -> Accepted:
 
 
 async def _accept(offer: Offer) -> Accepted:
+    asked = offer.draft.model.name
+    offer, decision = await _decide(offer)
     organization_id, plan, request_id = offer.principal.organization_id, offer.draft.plan, _request_id(offer)
-    tokens = len(offer.fitted.token_ids) + offer.fitted.max_tokens
-    prompt = offer.fitted
-    decision = await inference_services.decide(
-        offer.draft.model.name, plan.tier, input=len(prompt.token_ids), output=prompt.max_tokens
+    wanted = await reservations.wanted(
+        request_id,
+        organization_id,
+        offer.draft.model,
+        inference_services.LANES[plan.tier],
+        input=len(offer.fitted.token_ids),
+        output=offer.fitted.max_tokens,
     )
     wait = tuning.queue_timeout(plan.tier)
-    remaining = await quota_services.reserve(offer.principal, plan, {request_id: tokens}, wait)
+    remaining = await quota_services.reserve(offer.principal, plan, {request_id: wanted}, wait)
     try:
         opened = await run_db(_write, offer, decision)
     except BaseException:
-        await quota_services.settle(organization_id, request_id, 0)
+        await quota_services.settle(organization_id, request_id, NOTHING)
         raise
     await inference_services.submit(opened)
     await notices.announce(offer.principal.user_id, offer.draft.conversation.id)  # every page of this user
-    return Accepted(offer.reply.id, offer.reply.parent_id, request_id, remaining, offer.base)
+    instead_of = asked if offer.draft.model.name != asked else None
+    return Accepted(offer.reply.id, offer.reply.parent_id, request_id, remaining, offer.base, instead_of)
+
+
+async def _decide(offer: Offer) -> tuple[Offer, Mapping[str, Any]]:
+    """The offer that is made, perhaps of the smaller model, and the record of why. Raises HighDemand."""
+    has_other = offer.otherwise is not None and offer.draft.plan.allows(offer.draft.model.fallback)
+    decided = await _ask(offer, may_fall_back=has_other)
+    if offer.otherwise is None or decided.model == offer.draft.model.name:
+        return offer, decided.record
+    try:
+        return await offer.otherwise(await inference_selectors.aget_model(decided.model)), decided.record
+    except AppError:  # the smaller model cannot take it: too long for it, say
+        return offer, (await _ask(offer, may_fall_back=False)).record
+
+
+async def _ask(offer: Offer, *, may_fall_back: bool) -> Decided:
+    return await inference_services.decide(
+        offer.draft.model,
+        offer.draft.plan,
+        tenant=offer.principal.organization_id,
+        input=len(offer.fitted.token_ids),
+        outputs=[offer.fitted.max_tokens],
+        may_fall_back=may_fall_back,
+    )
 
 
 def _write(offer: Offer, decision: Mapping[str, Any]) -> OpenedRequest:
     """All rows, in one transaction."""
     prompt, organization_id = offer.fitted, offer.principal.organization_id
     sampling = Sampling(max_tokens=prompt.max_tokens, temperature=settings.CHAT_TEMPERATURE)
-    prepared = Prepared(
-        offer.draft.model.name, prompt.token_ids, sampling, inference_services.cache_salt(organization_id)
-    )
+    salt = inference_services.cache_salt(organization_id, shared=offer.draft.plan.shares_cache)
+    prepared = Prepared(offer.draft.model.name, prompt.token_ids, sampling, salt)
     try:
         with transaction.atomic():
             offer.write()

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
@@ -10,14 +10,11 @@ from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from chatsite.accounts.idempotency import idempotent
-from chatsite.accounts.protocol import Principal
-from chatsite.errors import InvalidInput, NotFound, Unavailable
+from chatsite.errors import InvalidInput, NotFound
 from chatsite.ids import parse_id, public_id
-from chatsite.openapi import IDEMPOTENCY_KEY, ApiSchema
-from chatsite.scopes import Scope
+from chatsite.openapi import IDEMPOTENCY_KEY
 from conversations import selectors, services
 from conversations.selectors import MAX_PAGE_SIZE, PAGE_SIZE
 from conversations.serializers import (
@@ -33,8 +30,7 @@ from conversations.serializers import (
     message_page,
 )
 from inference import selectors as inference_selectors
-from quotas import selectors as quota_selectors
-from quotas.selectors import plan_of
+from quotas.api_views import ApiView
 
 CURSOR = OpenApiParameter("cursor", str, description="`next_cursor` of the page before.")
 LIMIT = OpenApiParameter(
@@ -47,33 +43,6 @@ ALL = OpenApiParameter(
     {"type": "integer", "enum": [0, 1]},
     description="1: every version of every message, not only the active branch.",
 )
-
-
-class ApiView(APIView):
-    """Every answer, an error too, tells where the caller stands against the limits."""
-
-    schema = ApiSchema()
-    required_scopes = {"GET": Scope.READ, "POST": Scope.CHAT, "PATCH": Scope.CHAT, "DELETE": Scope.CHAT}
-
-    @property
-    def principal(self) -> Principal:
-        return cast(Principal, self.request.auth)
-
-    def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = super().finalize_response(request, response, *args, **kwargs)
-        caller = getattr(request, "_auth", None)  # `request.auth` would raise again what refused the caller
-        if isinstance(caller, Principal):
-            for name, value in limit_headers(caller).items():
-                answer.headers.setdefault(name, value)
-        return answer
-
-
-def limit_headers(principal: Principal) -> dict[str, str]:
-    """Empty while Redis does not answer: reading needs no limit."""
-    try:
-        return async_to_sync(quota_selectors.remaining)(principal, plan_of(principal.organization_id)).headers()
-    except Unavailable:
-        return {}
 
 
 class ConversationsView(ApiView):

@@ -69,10 +69,15 @@ def load_send(
 
 def load_regenerate(principal: Principal, message_id: UUID, model: str | None) -> Draft:
     """For another reply beside this one. Raises as `load_send`."""
+    return load_instead(principal, message_id, model)[0]
+
+
+def load_instead(principal: Principal, message_id: UUID, model: str | None) -> tuple[Draft, Message]:
+    """For another reply in the place of this one. Raises as `load_send`."""
     message = _get_reply(principal, message_id)
     conversation = message.conversation
     plan, found = _model(principal, model or conversation.model_id)
-    return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id))
+    return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id)), message
 
 
 def load_continue(principal: Principal, message_id: UUID) -> tuple[Draft, Message]:
@@ -87,7 +92,7 @@ def load_continue(principal: Principal, message_id: UUID) -> tuple[Draft, Messag
 
 def _model(principal: Principal, name: str) -> tuple[PlanLimits, Model]:
     plan = plan_of(principal.organization_id)
-    return plan, inference_selectors.require_model(name, plan.tier)
+    return plan, inference_selectors.require_model(name, plan.tier, plan.models)
 
 
 def _get_reply(principal: Principal, message_id: UUID) -> Message:
@@ -126,8 +131,11 @@ def write_messages(conversation: Conversation, messages: Sequence[Message]) -> N
     Message.objects.bulk_create(messages)
 
 
-def reopen_reply(message: Message, request_id: UUID, left_out: int) -> None:
-    """Lets `message`, as it was read, wait for more. Raises ReplyRunning when it has changed meanwhile."""
+def reopen_reply(message: Message, request_id: UUID, left_out: int, model: Model | None = None) -> None:
+    """Lets `message`, as it was read, wait for more. Raises ReplyRunning when it has changed meanwhile.
+
+    `model`: another one's, where it has no text yet.
+    """
     _touch(message.conversation, active_leaf_id=message.id)
     rows = Message.objects.filter(id=message.id, request_id=message.request_id)
     reopened = move(
@@ -139,6 +147,7 @@ def reopen_reply(message: Message, request_id: UUID, left_out: int) -> None:
         finish_reason="",
         error_code="",
         error_message="",
+        **({} if model is None else {"model": model}),
     )
     if not reopened:
         raise ReplyRunning
@@ -157,7 +166,7 @@ def _touch(conversation: Conversation, **changes: Any) -> None:
 def continuable(message: Message) -> bool:
     """Whether a reply's own state lets it go on."""
     if message.status == MessageStatus.COMPLETE:
-        return message.finish_reason == "length"
+        return message.finish_reason in ("length", "quota")
     return message.status in (MessageStatus.STOPPED, MessageStatus.FAILED)
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final, ParamSpec, TypeVar, cast
 from uuid import UUID
 
@@ -45,6 +46,7 @@ class Queued:
     eta: float | None  # seconds
     loading: bool  # the model is not up yet
     smaller: str = ""  # title of a model that would answer now
+    late: bool = False  # it was to be over by now
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,14 +220,14 @@ class Reader:
         return isinstance(entry, TokensEvent) and entry.from_char > self.position and not self.ended
 
     def queued(self, place: QueuePlace) -> list[ReplyEvent]:
-        """An event when the place has changed."""
+        """An event when the place has changed, or the time that was shown has passed."""
         if self.started:
             return []
-        shown = place.after(self._place)
+        shown = place.after(self._place, monotonic())
         if shown == self._place:
             return []
         self._place = shown
-        return [Queued(self.reply.message_id, shown.position, shown.eta, shown.loading, shown.smaller)]
+        return [Queued(self.reply.message_id, shown.position, shown.eta, shown.loading, shown.smaller, shown.late)]
 
     def stored(self, reply: Reply | None) -> list[ReplyEvent]:
         """What is new in the row; None when the row is gone."""

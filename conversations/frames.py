@@ -83,6 +83,8 @@ def queued(event: Queued, model: str) -> str:
 
 def queue_text(event: Queued, model: str) -> str:
     wait = f", about {whole_seconds(event.eta)} s" if event.eta is not None else ""
+    if event.late:
+        wait = ", taking longer than expected"
     if event.loading:
         return f"{model} is loading{wait}"
     place = "Next in line" if event.position <= 1 else f"{ordinal(event.position)} in line"

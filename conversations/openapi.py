@@ -4,7 +4,7 @@ from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
 
-from chatsite.openapi import IDEMPOTENCY_KEY, Events, Operation, json_event, schema_of
+from chatsite.openapi import FALLBACK_FROM, IDEMPOTENCY_KEY, Events, Operation, json_event, schema_of
 from chatsite.raw import Route
 from conversations.serializers import MessageSerializer
 from conversations.streams import (
@@ -75,7 +75,7 @@ DESCRIBED: list[tuple[Route, Operation]] = [
             {200: MessageSerializer, 202: MessageSerializer},
             schema_of(SendBody),
             STREAMED,
-            [IDEMPOTENCY_KEY],
+            [IDEMPOTENCY_KEY, FALLBACK_FROM],
         ),
     ),
     (
@@ -108,7 +108,7 @@ DESCRIBED: list[tuple[Route, Operation]] = [
             {200: MessageSerializer, 202: MessageSerializer},
             schema_of(RegenerateBody),
             STREAMED,
-            [IDEMPOTENCY_KEY],
+            [IDEMPOTENCY_KEY, FALLBACK_FROM],
         ),
     ),
 ]

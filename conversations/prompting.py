@@ -15,6 +15,7 @@ from inference import services as inference_services
 from inference.errors import ContextTooLong
 from inference.models import Model
 from inference.protocol import Role, Turn
+from quotas.protocol import PlanLimits
 
 NEAR_TEXTS = 40  # messages whose text comes with the branch; more is read only when it fits the context
 MAX_REFITS = 8  # an estimate that is too low by a turn's overhead each time would need so many
@@ -80,29 +81,39 @@ def turns_of_reply(message: Message) -> list[Turn]:
 
 
 async def fit(
-    model: Model, system: str, rows: Sequence[Row], *, prefix_ids: Sequence[int] = (), max_tokens: int | None = None
+    model: Model,
+    system: str,
+    rows: Sequence[Row],
+    *,
+    plan: PlanLimits | None = None,
+    prefix_ids: Sequence[int] = (),
+    max_tokens: int | None = None,
 ) -> Fitted:
     """Cuts a branch to what fits, and encodes it.
 
     `rows`: oldest first, ending in the user's turn to be answered. `prefix_ids`: of the reply that is to be continued.
-    Raises InvalidInput, ContextTooLong and what `encode` raises.
+    `plan`: what it caps is cut; longer answers than it has are not refused, but become shorter. Raises InvalidInput,
+    ContextTooLong and what `encode` raises.
     """
     _check_max_tokens(model, max_tokens)
-    if rows[-1].entry.tokens >= model.context_length:
-        raise ContextTooLong(_too_long(model), param="content")
+    context = plan.context(model.context_length) if plan else model.context_length
+    cap = (plan.output_tokens if plan else None) or context
+    max_tokens = None if max_tokens is None else min(max_tokens, cap)
+    if rows[-1].entry.tokens >= context:
+        raise ContextTooLong(_too_long(model, plan), param="content")
     fixed = len(prefix_ids) + (sum(await inference_services.count(model, [system])) if system else 0)
-    wanted = reply_room(model.context_length, max_tokens)
-    limit = model.context_length - wanted
+    wanted = reply_room(context, max_tokens)
+    limit = context - wanted
     for _ in range(MAX_REFITS):
         start = first_kept([row.entry for row in rows], fixed, limit)
         token_ids = [*await inference_services.encode(model, turns_of(system, await _texts(rows[start:]))), *prefix_ids]
-        room = model.context_length - len(token_ids)
+        room = context - len(token_ids)
         if room >= wanted or start == len(rows) - 1:
             break
         limit -= wanted - room + TURN_OVERHEAD  # the estimate was too low by so much
     if room < (max_tokens or 1):
-        raise ContextTooLong(_too_long(model, room, max_tokens), param="max_tokens" if room > 0 else "content")
-    return Fitted(token_ids, max_tokens or min(DEFAULT_REPLY, room), start)
+        raise ContextTooLong(_too_long(model, plan, room, max_tokens), param="max_tokens" if room > 0 else "content")
+    return Fitted(token_ids, max_tokens or min(DEFAULT_REPLY, room, cap), start)
 
 
 async def _texts(rows: Sequence[Row]) -> Sequence[Row]:
@@ -116,7 +127,9 @@ def _check_max_tokens(model: Model, max_tokens: int | None) -> None:
         raise InvalidInput(f"max_tokens must be 1 to {model.context_length - 1}.", param="max_tokens")
 
 
-def _too_long(model: Model, room: int = 0, max_tokens: int | None = None) -> str:
+def _too_long(model: Model, plan: PlanLimits | None, room: int = 0, max_tokens: int | None = None) -> str:
     if room > 0:
         return f"The text leaves room for {room} tokens, and max_tokens asks for {max_tokens}."
+    if plan and plan.context(model.context_length) < model.context_length:
+        return f"The text is longer than the {plan.context_tokens} tokens that the {plan.name} plan allows."
     return f"The text is longer than the {model.context_length} tokens that {model.title or model.name} can read."

@@ -1,8 +1,9 @@
 """Writes to conversations: create, change, delete; send, continue, regenerate, stop."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 from unicodedata import category
@@ -22,8 +23,10 @@ from conversations.acceptance import Accepted, Offer, accept
 from conversations.context import Entry
 from conversations.drafts import (
     Branch,
+    Draft,
     Remember,
     load_continue,
+    load_instead,
     load_regenerate,
     load_send,
     new_reply,
@@ -32,12 +35,13 @@ from conversations.drafts import (
 )
 from conversations.errors import NotWaiting
 from conversations.follow import follow_from, open_reply
-from conversations.models import Conversation, Feedback, Message
+from conversations.models import Conversation, Feedback, Message, MessageStatus
 from conversations.prompting import Row, fit
 from conversations.selectors import RUNNING, read_sql
 from inference import selectors as inference_selectors
 from inference import services as inference_services
 from inference.events import unpack_ids
+from inference.models import Model
 from inference.protocol import Cursor, Role
 from quotas.selectors import plan_of
 
@@ -52,7 +56,8 @@ def create_conversation(
     principal: Principal, *, model: str | None = None, title: str = "", system_prompt: str = ""
 ) -> Conversation:
     """`model` None: the first that the caller's plan allows. Raises UnknownModel, ModelNotAllowed."""
-    found = inference_selectors.require_model(model, plan_of(principal.organization_id).tier)
+    plan = plan_of(principal.organization_id)
+    found = inference_selectors.require_model(model, plan.tier, plan.models)
     return Conversation.objects.create(
         organization_id=principal.organization_id,
         user_id=principal.user_id,
@@ -74,7 +79,8 @@ def update_conversation(
     conversation = selectors.get_conversation(principal, conversation_id)
     changes: dict[str, Any] = {"title": title, "system_prompt": system_prompt}
     if model is not None:
-        changes["model"] = inference_selectors.require_model(model, plan_of(principal.organization_id).tier)
+        plan = plan_of(principal.organization_id)
+        changes["model"] = inference_selectors.require_model(model, plan.tier, plan.models)
     changes = {name: value for name, value in changes.items() if value is not None}
     if set(changes) - {"title"}:
         changes["updated_at"] = timezone.now()  # a new name alone does not bring an old conversation to the top
@@ -163,30 +169,44 @@ async def send(
     model: str | None = None,
     parent: UUID | Branch | None = Branch.ACTIVE,
     max_tokens: int | None = None,
+    allow_fallback: bool = False,
     remember: Remember | None = None,
 ) -> Accepted:
     """Writes the user's message and promises a reply.
 
     `parent`: the reply that it answers, None to begin anew; a second message under one parent is a sibling (edit).
+    `allow_fallback`: while the model is busy the one that stands in for it may reply.
     Raises InvalidInput, TooLarge, NotFound, UnknownModel, ModelNotAllowed, ContextTooLong, ControlToken, ReplyRunning,
     RateLimited kinds, Unavailable kinds; then nothing was written.
     """
     check_content(content)
     draft = await run_db(load_send, principal, conversation_id, model, parent)
-    [tokens] = await inference_services.count(draft.model, [content])
-    turn = Row(new_id(), Entry(Role.USER, tokens), content)
-    fitted = await fit(draft.model, draft.system, [*draft.rows, turn], max_tokens=max_tokens)
-    reply = new_reply(draft, turn.id, new_id(), new_id(), fitted.left_out)
-    user = Message(
-        id=turn.id,
-        conversation_id=draft.conversation.id,
-        parent_id=draft.rows[-1].id if draft.rows else None,
-        role=Message.Role.USER,
-        content=content,
-        tokens=tokens,
-    )
-    write = partial(write_messages, draft.conversation, [user, reply])
-    return await accept(Offer(principal, draft, fitted, reply, write, remember=remember))
+
+    async def offer(draft: Draft) -> Offer:
+        [tokens] = await inference_services.count(draft.model, [content])
+        turn = Row(new_id(), Entry(Role.USER, tokens), content)
+        fitted = await fit(draft.model, draft.system, [*draft.rows, turn], plan=draft.plan, max_tokens=max_tokens)
+        reply = new_reply(draft, turn.id, new_id(), new_id(), fitted.left_out)
+        user = Message(
+            id=turn.id,
+            conversation_id=draft.conversation.id,
+            parent_id=draft.rows[-1].id if draft.rows else None,
+            role=Message.Role.USER,
+            content=content,
+            tokens=tokens,
+        )
+        write = partial(write_messages, draft.conversation, [user, reply])
+        return Offer(principal, draft, fitted, reply, write, remember=remember)
+
+    return await _accept(offer, draft, allow_fallback)
+
+
+async def _accept(offer: Callable[[Draft], Awaitable[Offer]], draft: Draft, allow_fallback: bool) -> Accepted:
+    def of_another(model: Model) -> Awaitable[Offer]:
+        return offer(replace(draft, model=model))
+
+    made = await offer(draft)
+    return await accept(replace(made, otherwise=of_another) if allow_fallback else made)
 
 
 async def edit(
@@ -207,28 +227,40 @@ async def regenerate(
     *,
     model: str | None = None,
     max_tokens: int | None = None,
+    allow_fallback: bool = False,
     remember: Remember | None = None,
 ) -> Accepted:
     """Promises another reply to the same message; the earlier one is kept as its sibling. Raises as `send`."""
     draft = await run_db(load_regenerate, principal, message_id, model)
-    fitted = await fit(draft.model, draft.system, draft.rows, max_tokens=max_tokens)
-    reply = new_reply(draft, draft.rows[-1].id, new_id(), new_id(), fitted.left_out)
-    write = partial(write_messages, draft.conversation, [reply])
-    return await accept(Offer(principal, draft, fitted, reply, write, remember=remember))
+
+    async def offer(draft: Draft) -> Offer:
+        fitted = await fit(draft.model, draft.system, draft.rows, plan=draft.plan, max_tokens=max_tokens)
+        reply = new_reply(draft, draft.rows[-1].id, new_id(), new_id(), fitted.left_out)
+        write = partial(write_messages, draft.conversation, [reply])
+        return Offer(principal, draft, fitted, reply, write, remember=remember)
+
+    return await _accept(offer, draft, allow_fallback)
 
 
 async def take_smaller(principal: Principal, message_id: UUID) -> Accepted:
-    """Instead of a reply that waits, one of the model that may stand in for its own.
+    """Instead of a reply that waits, one of the model that it is offered meanwhile, in the same message.
 
-    Raises as `send`, and NotWaiting.
+    A place in the queue is given up only while it is one: a reply that an engine has by now goes on. Raises as `send`,
+    and NotWaiting.
     """
     message = await run_db(selectors.get_message, principal, message_id)
-    plan = await run_db(plan_of, principal.organization_id)
-    smaller = await inference_selectors.smaller_model(message.model_id or "", plan.tier)
-    if message.status != "pending" or smaller is None:
+    waiting = message.request_id if message.status == MessageStatus.PENDING else None
+    smaller = await inference_selectors.smaller_model(waiting) if waiting else None
+    if waiting is None or smaller is None or not await inference_services.withdraw(waiting):
         raise NotWaiting
-    await stop(principal, message_id)
-    return await regenerate(principal, message_id, model=smaller.name)
+    draft, given_up = await run_db(load_instead, principal, message_id, smaller.name)
+    if given_up.content or given_up.token_ids:  # to be continued, or begun before: that text stays as a version
+        return await regenerate(principal, message_id, model=smaller.name)
+    request_id = new_id()
+    fitted = await fit(draft.model, draft.system, draft.rows, plan=draft.plan)
+    write = partial(reopen_reply, given_up, request_id, fitted.left_out, draft.model)
+    reply = new_reply(draft, draft.rows[-1].id, given_up.id, request_id, fitted.left_out)
+    return await accept(Offer(principal, draft, fitted, reply, write))
 
 
 async def continue_reply(
@@ -237,7 +269,7 @@ async def continue_reply(
     """Lets a reply go on where it ended, joined exactly. Raises as `send`, and NotContinuable."""
     draft, message = await run_db(load_continue, principal, message_id)
     ids = unpack_ids(message.token_ids)
-    fitted = await fit(draft.model, draft.system, draft.rows, prefix_ids=ids, max_tokens=max_tokens)
+    fitted = await fit(draft.model, draft.system, draft.rows, plan=draft.plan, prefix_ids=ids, max_tokens=max_tokens)
     base = Cursor(message.request_id or message.id, len(ids), len(message.content))
     request_id = new_id()
     write = partial(reopen_reply, message, request_id, fitted.left_out)

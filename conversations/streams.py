@@ -27,7 +27,7 @@ from conversations.serializers import message_data
 from conversations.sse import sse_events
 from inference import selectors as inference_selectors
 from inference import services as inference_services
-from inference.protocol import Cursor
+from inference.protocol import FALLBACK_HEADER, Cursor
 from quotas.headers import limited
 
 Start = Callable[[Remember | None], Awaitable[Accepted]]
@@ -44,6 +44,13 @@ class ContinueBody(Body, frozen=True, kw_only=True):
 
 class RegenerateBody(ContinueBody, frozen=True, kw_only=True):
     model: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    allow_fallback: Annotated[
+        bool,
+        Meta(
+            description="Whether the smaller model that stands in for this one may reply while this one is busy or not"
+            " there. The message's `model` and the header `X-Fallback-From` tell."
+        ),
+    ] = False
 
 
 class SendBody(RegenerateBody, frozen=True, kw_only=True):
@@ -75,6 +82,7 @@ async def send_message(request: RawRequest) -> Answer:
             model=body.model,
             parent=parent,
             max_tokens=body.max_tokens,
+            allow_fallback=body.allow_fallback,
             remember=remember,
         )
 
@@ -103,7 +111,12 @@ async def regenerate_message(request: RawRequest) -> Answer:
 
     async def start(remember: Remember | None) -> Accepted:
         return await services.regenerate(
-            request.principal, message_id, model=body.model, max_tokens=body.max_tokens, remember=remember
+            request.principal,
+            message_id,
+            model=body.model,
+            max_tokens=body.max_tokens,
+            allow_fallback=body.allow_fallback,
+            remember=remember,
         )
 
     return await _start_reply(request, body.stream, start)
@@ -173,7 +186,10 @@ async def _attach(request: RawRequest, stream: bool, earlier: dict[str, Any]) ->
 
 
 async def _answer(request: RawRequest, stream: bool, accepted: Accepted) -> Answer:
-    return await _deliver(request, stream, accepted.reply, accepted.base, accepted.remaining.headers())
+    headers = accepted.remaining.headers()
+    if accepted.instead_of is not None:
+        headers = {**headers, FALLBACK_HEADER: accepted.instead_of}
+    return await _deliver(request, stream, accepted.reply, accepted.base, headers)
 
 
 async def _deliver(

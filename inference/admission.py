@@ -2,11 +2,14 @@
 
 import math
 import random
+from dataclasses import dataclass
 from typing import Any
 
 from chatsite.redis import async_client
 from inference import forecast
 from inference.errors import HighDemand
+from inference.forecast import Seen
+from inference.protocol import Decided
 from inference.redis import rules
 from inference.scheduling.admission import Action, Admission, admit
 from inference.scheduling.prediction import Prediction
@@ -15,21 +18,49 @@ _random = random.Random()
 Decision = dict[str, Any]
 
 
-async def decide(model: str, lane: str, input: int, output: int) -> Decision:
-    """What is kept of the decision with the request. Raises HighDemand: come back in so many seconds."""
-    seen = await forecast.see(async_client(), model)
-    outlook, since = seen.outlook, seen.let_in[lane]
-    if outlook is None:
-        return {}
+@dataclass(frozen=True)
+class _Ask:
+    """Tokens that a request brings, and may add."""
+
+    lane: str
+    input: int
+    output: int
+
+    def predict(self, seen: Seen | None) -> Prediction | None:
+        """By what a runner saw of a model; None where none of its engines is ready, or no runner is there."""
+        if seen is None or seen.outlook is None:
+            return None
+        ahead = seen.outlook.waiting.get(self.lane, 0) + seen.let_in[self.lane]
+        return seen.outlook.prediction(self.lane, self.input, self.output, ahead=ahead)
+
+
+async def decide(model: str, lane: str, input: int, output: int, smaller: str | None = None) -> Decided:
+    """`smaller`: the model that may stand in, where caller and plan allow one. Raises HighDemand: come back later."""
+    ask, seen = _Ask(lane, input, output), await forecast.see(async_client(), model)
+    other = await forecast.see(async_client(), smaller) if smaller else None
+    outlook, since, prediction = seen.outlook, seen.let_in[lane], ask.predict(seen)
+    if outlook is None or prediction is None:
+        return _moved(model, smaller, other, ask, None) or Decided(model, {})
     waiting = outlook.waiting.get(lane, 0) + since
-    prediction = outlook.prediction(lane, input, output, ahead=waiting)
-    admission = admit(rules.settings(), lane, prediction, waiting, _random)
+    admission = admit(rules.settings(), lane, prediction, waiting, _random, fallback=ask.predict(other))
     # Whoever would start at once is let in whatever is predicted: if nobody were, nothing would be learned any more.
-    if admission.action is Action.SHED and not outlook.has_place(lane, input, output, since):
-        seconds = math.ceil(admission.retry_after or 1)
-        raise HighDemand(f"High demand. Try again in {seconds} s.", retry_after=seconds)
-    seen.let_in[lane] += 1
-    return _record(prediction, admission)
+    if admission.action is Action.QUEUE or outlook.has_place(lane, input, output, since):
+        seen.let_in[lane] += 1
+        return Decided(model, _record(prediction, admission))
+    if admission.action is Action.FALLBACK and (moved := _moved(model, smaller, other, ask, admission.x)):
+        return moved
+    seconds = math.ceil(admission.retry_after or 1)
+    raise HighDemand(f"High demand. Try again in {seconds} s.", retry_after=seconds)
+
+
+def _moved(model: str, smaller: str | None, other: Seen | None, ask: _Ask, x: float | None) -> Decided | None:
+    """To the smaller model, because of the pressure `x` on its own, or since none of its engines is ready (None)."""
+    prediction = ask.predict(other)
+    if smaller is None or other is None or prediction is None:
+        return None
+    other.let_in[ask.lane] += 1
+    instead_of = {"model": model} | ({} if x is None else {"x": round(x, 3)})
+    return Decided(smaller, _record(prediction, Admission(Action.FALLBACK)) | {"instead_of": instead_of})
 
 
 def _record(prediction: Prediction, admission: Admission) -> Decision:

@@ -128,30 +128,46 @@ async def has_log(request_id: UUID) -> bool:
 
 
 class Watcher:
-    """One reader of one log. `next` gives events in order, each once."""
+    """One reader of one log. There are many that wait: a queue of asyncio's would be most of what each takes."""
+
+    __slots__ = ("_events", "_waiting", "after", "key", "quiet")
 
     def __init__(self, request_id: UUID, after: str) -> None:
-        self.request_id = request_id
         self.key = keys.out(request_id).encode()
         self.after = after
-        self.events: asyncio.Queue[LogEvent | None] = asyncio.Queue()
         self.quiet = True  # nothing came since the last tick
+        self._events: list[LogEvent | None] = []
+        self._waiting: asyncio.Future[None] | None = None
 
     @property
     def lagging(self) -> bool:
-        return self.events.qsize() >= QUEUE_LIMIT
+        return len(self._events) >= QUEUE_LIMIT
 
     def take(self, entries: Sequence[Entry]) -> None:
         self.quiet = False
         for entry, fields in entries:
             self.after = entry.decode()
-            self.events.put_nowait(_event(self.after, dict(zip(fields[::2], fields[1::2], strict=True))))
+            self._events.append(_event(self.after, dict(zip(fields[::2], fields[1::2], strict=True))))
+        self._wake()
 
     def tick(self) -> None:
         """Tells a reader that waits in vain that nothing comes."""
-        if self.quiet and self.events.empty():
-            self.events.put_nowait(None)
+        if self.quiet and not self._events:
+            self._events.append(None)
+            self._wake()
         self.quiet = True
+
+    async def next(self) -> list[LogEvent | None]:
+        """What has come since the last call, in order, each once; waits until there is something."""
+        while not self._events:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        events, self._events = self._events, []
+        return events
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class Hub:
@@ -258,10 +274,10 @@ async def tail(request_id: UUID, after: str = START) -> AsyncIterator[LogEvent |
     hub.add(watcher)
     try:
         while True:
-            event = await watcher.events.get()
-            yield event
-            if isinstance(event, EndEvent):
-                return
+            for event in await watcher.next():
+                yield event
+                if isinstance(event, EndEvent):
+                    return
     finally:
         hub.remove(watcher)
 

@@ -44,13 +44,19 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`expected` and `actual` seconds to the first token; `pressure` is predicted p90 / objective."""
+    """`expected` and `actual` seconds to the first token; `pressure` is predicted p90 / objective.
+
+    `instead_of`: the model that was asked for, where the smaller one ran it ("" it was the one); `instead_pressure` of
+    that, None where none of its engines was ready.
+    """
 
     expected: float | None
     actual: float | None
     pressure: float | None
     shed_probability: float | None
     attempts: list[Attempt]
+    instead_of: str = ""
+    instead_pressure: float | None = None
 
 
 def explain(decision: Mapping[str, Any], actual: float | None, names: Mapping[str, str]) -> Explanation | None:
@@ -58,13 +64,15 @@ def explain(decision: Mapping[str, Any], actual: float | None, names: Mapping[st
     if not decision:
         return None
     attempts = [_attempt(each, names) for each in decision.get("attempts", ())]
-    predicted = decision.get("predicted")
+    predicted, instead_of = decision.get("predicted"), decision.get("instead_of", {})
     return Explanation(
         predicted["expected"] if predicted else None,
         actual,
         decision.get("x"),
         decision.get("shed_probability"),
         attempts,
+        instead_of.get("model", ""),
+        instead_of.get("x"),
     )
 
 

@@ -4,6 +4,7 @@ Each step is idempotent; `released_at` is set when all have confirmed, and the s
 """
 
 from collections.abc import Sequence
+from decimal import Decimal
 from uuid import UUID
 
 import structlog
@@ -14,29 +15,49 @@ from redis.exceptions import RedisError
 from chatsite import notices
 from chatsite.database import run_db
 from chatsite.redis import Call, async_client, run_pipeline
+from inference import output_lengths, reservations
 from inference.events import LogContents, close_call, read_log
 from inference.models import Request, RequestStatus
 from inference.protocol import Result
 from inference.redis.scheduler import Scheduler
 from inference.settlement import Ending, settle_open
-from quotas.services import settle_call
+from quotas.selectors import costs_of
+from quotas.services import SETTLE, settle_call, settled
+from quotas.usage_events import UsageEvent, publish_call
 
 log = structlog.get_logger(__name__)
 
 
 def release_calls(request: Request) -> list[Call]:
-    """Everything that Redis must hear about a terminal request."""
-    # Nothing is billed for a prompt without an answer. But an engine has read it: that counts against the minute, or
-    # hanging up before the first token would cost a caller nothing, and everybody else an engine.
-    used = request.output_tokens + (request.billed_prompt if request.attempt else 0)
+    """Everything that Redis must hear about a terminal request, whose `billed_cost` is known."""
     # A page of its user that shows something else tells that the reply is there.
     told = [notices.announce_call(request.user_id, request.owner_id)] if request.owner_kind == "message" else []
     return [
         close_call(request.id, settings.LOG_TTL_SECONDS, result_of(request)),
-        Scheduler(async_client(), request.model_id).settle_call(str(request.id), request.output_tokens),
-        settle_call(request.organization_id, request.id, used),
+        Scheduler(async_client(), request.model_id).settle_call(
+            str(request.id), request.output_tokens, output_lengths.observed(request)
+        ),
+        settle_call(request.organization_id, request.id, reservations.used(request)),
+        publish_call(_event(request)),
         *told,
     ]
+
+
+def _event(request: Request) -> UsageEvent:
+    result = result_of(request)
+    return UsageEvent(
+        request_id=request.id,
+        organization_id=request.organization_id,
+        user_id=request.user_id,
+        api_key_id=request.api_key_id,
+        model=request.model_id,
+        lane=request.lane,
+        input=result.input,
+        cached=result.cached,
+        output=result.output,
+        cost=request.billed_cost or Decimal(0),
+        outcome=result.status,
+    )
 
 
 def result_of(request: Request) -> Result:
@@ -55,6 +76,7 @@ def result_of(request: Request) -> Result:
 
 async def release(requests: Sequence[Request]) -> list[UUID]:
     """Tells Redis about terminal requests; returns the ids that it confirmed."""
+    await _know_costs(requests)
     calls: list[Call] = []
     owners: list[UUID] = []
     for request in requests:
@@ -67,11 +89,22 @@ async def release(requests: Sequence[Request]) -> list[UUID]:
         log.warning("requests not released yet", count=len(requests), error=str(error))
         return []
     refused = set()
-    for request_id, result in zip(owners, results, strict=True):
+    for request_id, call, result in zip(owners, calls, results, strict=True):
         if isinstance(result, Exception):
             refused.add(request_id)
             log.warning("request not released yet", request=str(request_id), error=str(result))
+        elif call.script is SETTLE and not settled(result):
+            refused.add(request_id)  # the sweep comes again, when what its organization has spent is counted
     return [request.id for request in requests if request.id not in refused]
+
+
+async def _know_costs(requests: Sequence[Request]) -> None:
+    """Whoever has just settled a request knows what it cost; of others the ledger does."""
+    unknown = [request for request in requests if request.billed_cost is None]
+    if unknown:
+        costs = await run_db(costs_of, [request.id for request in unknown])
+        for request in unknown:
+            request.billed_cost = costs.get(request.id, Decimal(0))
 
 
 async def release_if_over(request_id: UUID) -> None:

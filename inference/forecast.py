@@ -5,7 +5,6 @@ Fail-open: without a fresh word from a runner nothing is predicted, and nobody i
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,85 +13,32 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from inference.redis import keys, rules
-from inference.scheduling.capacity import slots
-from inference.scheduling.prediction import Ahead, Learned, Prediction, lane_share
-from inference.scheduling.routing import Demand, Load, assess
-from inference.scheduling.settings import LANES
+from inference.scheduling.outlook import Counted, Place, View
+from inference.scheduling.prediction import Prediction
+
+__all__ = ["Outlook", "Place", "Seen", "forget", "outlook", "publish", "see"]
 
 FRESH_SECONDS = 5  # an older word says nothing
-REREAD_SECONDS = 0.5
+REREAD_SECONDS = 0.05
 MOST_MODELS = 200
 
 log = structlog.get_logger(__name__)
 _read: "OrderedDict[str, Seen]" = OrderedDict()
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A replica that may be used: counters and figures as in `scheduling.routing.Load`."""
-
-    id: str
-    qpf: float
-    kv: float
-    n: float
-    capkv: float
-    capn: int
-    peak_rate: float
-    health: float
-
-
-class Outlook(msgspec.Struct, frozen=True):
-    """What a runner saw. By lane: `waiting` requests, `uncached` tokens of one, what `Predictor` has learned.
-
-    `ends`: requests that end in a second.
-    """
-
-    waiting: dict[str, int]
-    uncached: dict[str, float]
-    learned: dict[str, Learned]
-    places: list[Place]
-    ends: float
-
-    def knows(self, lane: str) -> bool:
-        """Whether enough was observed to decide by."""
-        return self.learned.get(lane, Learned()).trusted
+class Outlook(View, frozen=True):
+    """By the rules in force."""
 
     def prediction(self, lane: str, input: int, output: int, ahead: int | None = None) -> Prediction:
         """Seconds until the first token of a prompt of `input` tokens, of which nothing is cached.
 
         `ahead`: requests of its lane that are served before it; None: all that wait.
         """
-        before = self.waiting.get(lane, 0) if ahead is None else ahead
-        tokens = self.uncached.get(lane, 0.0) * before
-        learned = self.learned.get(lane, Learned())
-        return learned.predict(rules.settings().prediction, self._ahead(lane, input, output, before, int(tokens)))
+        return self.predict(rules.settings(), lane, input, output, ahead)
 
     def has_place(self, lane: str, input: int, output: int, taken: int) -> bool:
-        """Whether such a request would start at once, if `taken` others of its lane go first."""
-        if self.waiting.get(lane):
-            return False
-        settings = rules.settings()
-        demand = Demand(lane, input, output)
-        open_ = [place for place, load in zip(self.places, self._loads(), strict=True)
-                 if not assess(settings, demand, load, 0).refusal]  # fmt: skip
-        return sum(max(0, slots(settings.lane(lane), place.capn) - int(place.n)) for place in open_) > taken
-
-    def _ahead(self, lane: str, input: int, output: int, requests: int, tokens: int) -> Ahead:
-        settings = rules.settings()
-        lane_settings = settings.lane(lane)
-        demand = Demand(lane, input, output)
-        share = lane_share(settings, lane, frozenset(name for name in LANES if self.waiting.get(name)))
-        free = sum(max(0, slots(lane_settings, place.capn) - int(place.n)) for place in self.places)
-        return Ahead(
-            requests=requests,
-            uncached=tokens,
-            slots=free,
-            release_rate=self.ends * share,
-            prefill_rate=sum(place.peak_rate * place.health for place in self.places) * share,
-            best_prefill=min((assess(settings, demand, load, 0).prefill for load in self._loads()), default=0.0),
-        )
-
-    def _loads(self) -> Sequence[Load]:
-        return [Load(*msgspec.structs.astuple(place)) for place in self.places]
+        """Whether an engine would read such a request at once, if `taken` others of its lane go first."""
+        return self.takes(rules.settings(), lane, input, output, taken)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -115,22 +61,37 @@ class Seen:
 
 
 async def see(client: Redis, model: str) -> Seen:
-    """The last word of a runner, without an outlook when there is none or Redis is away."""
+    """The last word of a runner with newer counts, without an outlook when there is none or Redis is away."""
     now, read = time.monotonic(), _read.get(model)
     if read is not None and now - read.at < REREAD_SECONDS:
         return read
     try:
-        packed = await client.get(keys.forecast(keys.scheduler(model)))
+        packed, outlook = await _read_again(client, keys.scheduler(model), read)
     except (RedisError, OSError) as error:
         log.warning("nothing is predicted", error=str(error))
         return Seen(now, None, None)
-    if read is not None and packed == read.packed:
+    if read is not None and (packed, outlook) == (read.packed, read.outlook):
         read.at = now
         return read
-    seen = _read[model] = Seen(now, packed, _decode(packed) if packed else None)
+    seen = _read[model] = Seen(now, packed, outlook)
     if len(_read) > MOST_MODELS:
         _read.popitem(last=False)
     return seen
+
+
+async def _read_again(client: Redis, prefix: str, read: Seen | None) -> tuple[bytes | None, Outlook | None]:
+    """Counters change many times in the second between two words of a runner, and most waits are shorter than that."""
+    known = read.outlook.places if read is not None and read.outlook is not None else []
+    async with client.pipeline(transaction=False) as pipe:
+        pipe.get(keys.forecast(prefix))
+        pipe.hgetall(keys.lengths(prefix))
+        for place in known:
+            pipe.hmget(keys.replica(prefix, place.id), ["qpf", "kv", "n"])
+        packed, lengths, *counters = await pipe.execute()
+    if packed is None:
+        return None, None
+    held = {place.id: Counted(*map(float, found)) for place, found in zip(known, counters, strict=True) if all(found)}
+    return packed, _decode(packed).with_counters({lane.decode(): int(count) for lane, count in lengths.items()}, held)
 
 
 async def outlook(client: Redis, model: str) -> Outlook | None:

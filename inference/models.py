@@ -1,5 +1,7 @@
 """Models, their replicas, requests, and the partial text of replies that still run."""
 
+from decimal import Decimal
+
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -138,6 +140,8 @@ class Request(models.Model):
     def billed_prompt(self) -> int:
         """Prompt tokens that count against quotas and bills, once there is an answer."""
         return self.prompt_tokens if self.bills_prompt else 0
+
+    billed_cost: Decimal | None = None  # no column: what the ledger says, where this object's holder has asked it
 
 
 class Partial(models.Model):

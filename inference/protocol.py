@@ -7,6 +7,9 @@ from uuid import UUID
 
 import msgspec
 
+GRACE_SECONDS = 2.0  # by which a time that is shown may be wrong
+FALLBACK_HEADER = "X-Fallback-From"  # of an answer: the model that was asked for, where another one answers
+
 
 class Role(StrEnum):
     """Who speaks in a turn."""
@@ -80,6 +83,14 @@ class Prepared:
     token_ids: list[int]
     sampling: Sampling
     cache_salt: str
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Of a request that is let in: the `model` that runs it, as asked or the smaller one; what is kept of why."""
+
+    model: str
+    record: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -159,7 +170,8 @@ LogEvent = StartedEvent | TokensEvent | RetryingEvent | EndEvent
 class QueuePlace:
     """Where a waiting request stands. `eta` in seconds, None while nothing is predicted; `preemptions` so far.
 
-    `smaller`: the title of a model that would answer now, "" none.
+    `smaller`: the title of a model that would answer now, "" none. `late`: a time was shown, and has passed; `until`:
+    when that which is shown will have.
     """
 
     position: int  # 1 is next
@@ -167,13 +179,25 @@ class QueuePlace:
     loading: bool = False
     preemptions: int = 0
     smaller: str = ""
+    late: bool = False
+    until: float | None = None
 
-    def after(self, before: "QueuePlace | None") -> "QueuePlace":
-        """What is shown next: never a higher position or a longer wait than before, but after a preemption."""
+    def after(self, before: "QueuePlace | None", now: float) -> "QueuePlace":
+        """What is shown next: never a higher position or a longer wait than before, but after a preemption.
+
+        So one that was too short would stay for ever: once it has passed, none is shown. `now`: seconds of any clock.
+        """
+        until = None if self.eta is None else now + self.eta
         if before is None or self.preemptions > before.preemptions:
-            return self
-        known = [value for value in (before.eta, self.eta) if value is not None and not self.loading]
-        return replace(self, position=min(before.position, self.position), eta=min(known, default=None))
+            return replace(self, until=until)
+        position = min(before.position, self.position)
+        if self.loading:
+            return replace(self, position=position, eta=None)
+        eta = self.eta
+        if before.eta is not None and (eta is None or eta >= before.eta):
+            eta, until = before.eta, before.until
+        late = before.late or (until is not None and now > until + GRACE_SECONDS)
+        return replace(self, position=position, eta=None if late else eta, late=late, until=None if late else until)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Questions about models, requests and their text. Reads only."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,8 @@ from inference.redis import rules
 from inference.redis.scheduler import Scheduler
 from inference.replicas import ReplicaState, published_states
 from inference.settlement import join_text
+from quotas.protocol import PlanLimits
+from quotas.selectors import aplan_of
 
 known_models: ShortCache[str, Model] = ShortCache(5.0)  # a changed models.toml is seen everywhere after this long
 
@@ -58,14 +61,18 @@ def get_model(name: str) -> Model:
     return model
 
 
-def require_model(name: str | None, tier: str) -> Model:
-    """The named model, or the first that the tier may use. Raises UnknownModel, ModelNotAllowed."""
+def require_model(name: str | None, tier: str, among: Collection[str] = ()) -> Model:
+    """The named model, or the first that the tier may use. Raises UnknownModel, ModelNotAllowed.
+
+    `among`: names of those that a plan has; empty: all that the tier has.
+    """
     if name is not None:
         model = get_model(name)
-        if tier not in model.tiers:
+        if tier not in model.tiers or (among and name not in among):
             raise ModelNotAllowed(param="model")
         return model
-    default = Model.objects.filter(enabled=True, tiers__contains=[tier]).first()
+    rows = Model.objects.filter(enabled=True, tiers__contains=[tier])
+    default = (rows.filter(name__in=among) if among else rows).first()
     if default is None:
         raise UnknownModel("No model is available on your plan.", param="model")
     return default
@@ -77,20 +84,23 @@ async def aget_model(name: str) -> Model:
     return known if known is not None else await run_db(get_model, name)
 
 
-async def arequire_model(name: str, tier: str) -> Model:
+async def arequire_model(name: str, tier: str, among: Collection[str] = ()) -> Model:
     """`require_model`, for async code: a thread is used only when the model is not known."""
     known = known_models.get(name)
-    if known is not None and tier in known.tiers:
+    if known is not None and tier in known.tiers and (not among or name in among):
         return known
-    return await run_db(require_model, name, tier)
+    return await run_db(require_model, name, tier, among)
 
 
-async def models_for(tier: str | None) -> list[ModelInfo]:
-    """Enabled models that the tier may use (all without a tier), in the order of models.toml."""
+async def models_for(tier: str | None, among: Collection[str] = ()) -> list[ModelInfo]:
+    """Enabled models that the tier may use (all without a tier), in the order of models.toml.
+
+    `among`: as for `require_model`.
+    """
     return [
         ModelInfo(model.name, model.title or model.name, model.context_length, model.tiers, state, model.description)
         for model, state in await _models_with_state()
-        if tier is None or tier in model.tiers
+        if (tier is None or tier in model.tiers) and (not among or model.name in among)
     ]
 
 
@@ -118,17 +128,16 @@ def _best(states: list[ReplicaState | None]) -> str:
 
 async def queue_place(request_id: UUID) -> QueuePlace | None:
     """None when the request does not wait (any more)."""
-    fields = ("model_id", "lane", "prompt_tokens", "created_at")
+    fields = ("model_id", "organization_id", "lane", "prompt_tokens", "created_at")
     row = await run_db(lambda: Request.objects.filter(id=request_id).values_list(*fields).first())
     if row is None:
         return None
-    model, lane, tokens, created_at = row
+    model, organization_id, lane, tokens, created_at = row
     place = await Scheduler(async_client(), model).place(str(request_id))
     if place is None:
         return None
     states = await readiness()
-    patient = (timezone.now() - created_at).total_seconds() < rules.settings().admission.offer_smaller_seconds
-    smaller = None if patient else await smaller_model(model, lane, states)
+    smaller = await _offered(model, organization_id, created_at, states)
     seen = await forecast.outlook(async_client(), model)
     predicted = seen.prediction(lane, tokens, 0, ahead=place.ahead) if seen else None
     return QueuePlace(
@@ -140,13 +149,37 @@ async def queue_place(request_id: UUID) -> QueuePlace | None:
     )
 
 
-async def smaller_model(name: str, tier: str, states: Mapping[str, str] | None = None) -> Model | None:
-    """The model that may stand in for one, where that plan may use it and it is ready. Raises UnknownModel."""
-    fallback = (await aget_model(name)).fallback
-    if not fallback or (states or await readiness()).get(fallback) != ReplicaState.READY:
+async def smaller_model(request_id: UUID) -> Model | None:
+    """The model that who waits for this request is offered instead: one that may stand in, allowed and ready."""
+    fields = ("model_id", "organization_id", "created_at")
+    row = await run_db(lambda: Request.objects.filter(id=request_id).values_list(*fields).first())
+    if row is None:
         return None
-    model = await aget_model(fallback)
-    return model if tier in model.tiers else None
+    name, organization_id, since = row
+    return await _offered(name, organization_id, since, await readiness())
+
+
+async def _offered(name: str, organization_id: UUID, since: datetime, states: Mapping[str, str]) -> Model | None:
+    """Only to who has waited for a while."""
+    if (timezone.now() - since).total_seconds() < rules.settings().admission.offer_smaller_seconds:
+        return None
+    try:
+        model = await aget_model(name)
+    except UnknownModel:  # disabled meanwhile
+        return None
+    if states.get(model.fallback) != ReplicaState.READY:
+        return None
+    return await stand_in(model, await aplan_of(organization_id))
+
+
+async def stand_in(model: Model, plan: PlanLimits) -> Model | None:
+    """The model that may stand in for one, where it is there and that plan may use it."""
+    if not model.fallback:
+        return None
+    try:
+        return await arequire_model(model.fallback, plan.tier, plan.models)
+    except (UnknownModel, ModelNotAllowed):
+        return None
 
 
 def partial_text(request_id: UUID) -> PartialText:

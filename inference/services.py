@@ -17,15 +17,18 @@ from redis.exceptions import RedisError
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.redis import Put, async_client, run_pipeline
-from inference import admission, prompt_store, tokenization, tuning
+from inference import admission, output_lengths, prompt_store, tokenization, tuning
 from inference.catalog import ModelSpec
 from inference.finishing import settle_unclaimed
 from inference.models import Lane, Model, Replica, Request
-from inference.protocol import Prepared, Turn
+from inference.protocol import Decided, Prepared, Turn
 from inference.queueing import enqueue_call
 from inference.redis.scheduler import Scheduler
 from inference.scheduling.answers import State
+from inference.selectors import stand_in
 from inference.settlement import CANCELLED
+from quotas.protocol import PlanLimits
+from quotas.services import Prices, sync_price
 
 log = structlog.get_logger(__name__)
 _OPEN_REQUEST = (Path(__file__).parent / "sql" / "open_request.sql").read_text()  # a quarter of the time of the ORM
@@ -55,9 +58,18 @@ async def count(model: Model, texts: Sequence[str]) -> list[int]:
     return await tokenization.count(model, texts)
 
 
-async def decide(model: str, tier: str, *, input: int, output: int) -> Mapping[str, Any]:
-    """Whether a request is let in: the record of it for `open_request`. Raises HighDemand."""
-    return await admission.decide(model, LANES[tier], input, output)
+async def decide(
+    model: Model, plan: PlanLimits, *, tenant: UUID, input: int, outputs: Sequence[int], may_fall_back: bool = False
+) -> Decided:
+    """Whether requests are let in, and which model runs them: its record is for `open_request`. Raises HighDemand.
+
+    `input`: tokens of all prompts; `outputs`: of each answer the most. `may_fall_back`: the caller takes the model that
+    stands in for a busy one, too.
+    """
+    usual = (await output_lengths.expected(tenant, model.name)).q50
+    output = sum(min(usual, most) for most in outputs)
+    smaller = await stand_in(model, plan) if may_fall_back else None
+    return await admission.decide(model.name, LANES[plan.tier], input, output, smaller.name if smaller else None)
 
 
 def open_request(
@@ -111,9 +123,13 @@ def open_request(
     return OpenedRequest(request_id, prepared.model, lane, principal.organization_id, deadline, prepared, prompt)
 
 
-def cache_salt(organization_id: UUID) -> str:
-    """One tenant's cached prompts never answer another's: the engine keeps a cache for each salt."""
-    return salted_hmac("inference.prefix-cache", str(organization_id), algorithm="sha256").hexdigest()[:32]
+def cache_salt(organization_id: UUID, *, shared: bool = False) -> str:
+    """One tenant's cached prompts never answer another's: the engine keeps a cache for each salt.
+
+    `shared`: the plan puts the organization into the cache of all that share.
+    """
+    domain = "shared" if shared else str(organization_id)
+    return salted_hmac("inference.prefix-cache", domain, algorithm="sha256").hexdigest()[:32]
 
 
 async def submit_all(opened: Sequence[OpenedRequest]) -> None:
@@ -124,19 +140,23 @@ async def submit_all(opened: Sequence[OpenedRequest]) -> None:
 
 async def submit(opened: OpenedRequest) -> None:
     """Hands the prompt and the request to Redis. On failure the row stands, and the sweep submits it later."""
+    expected = await output_lengths.expected(opened.tenant, opened.model)
     call = enqueue_call(
         Scheduler(async_client(), opened.model),
         opened.id,
         opened.lane,
         opened.tenant,
         input=len(opened.prepared.token_ids),
-        max_tokens=opened.prepared.sampling.max_tokens,
+        output=min(opened.prepared.sampling.max_tokens, expected.q50),
         deadline=opened.deadline,
     )
+    reading = output_lengths.reading(opened.tenant, opened.model)
     try:
-        [result] = await run_pipeline(async_client(), [call], opened.prompt)
+        result, *lengths = await run_pipeline(async_client(), [call, *reading], opened.prompt)
         if isinstance(result, Exception):
             raise result
+        for each in lengths:
+            output_lengths.note(opened.tenant, opened.model, each)
     except (RedisError, OSError) as error:
         # PostgreSQL has accepted the request: that is the promise. The sweep enqueues what Redis does not know.
         log.warning("request not enqueued yet", request=str(opened.id), error=str(error))
@@ -155,6 +175,23 @@ async def cancel(request_id: UUID) -> None:
     if state in (State.QUEUED, State.UNKNOWN):
         # Unknown: Redis lost it, or the submission is still under way; the row decides.
         await settle_unclaimed(request_id, CANCELLED, only_queued=state is State.UNKNOWN)
+
+
+async def withdraw(request_id: UUID) -> bool:
+    """Ends a request if it still waits in the queue, in one step with looking; False where a runner has it, or nobody.
+
+    Raises redis errors.
+    """
+    model = await run_db(_model_of_active, request_id)
+    if model is None or await Scheduler(async_client(), model).cancel(str(request_id), waiting=True) != State.QUEUED:
+        return False
+    await settle_unclaimed(request_id, CANCELLED)  # where the sweep comes first, it does the same
+    return True
+
+
+def _model_of_active(request_id: UUID) -> str | None:
+    rows = Request.objects.filter(id=request_id, status__in=Request.TRANSITIONS.active)
+    return rows.values_list("model_id", flat=True).first()
 
 
 def _note_cancel(request_id: UUID) -> str | None:
@@ -176,6 +213,7 @@ def sync_models(specs: Iterable[ModelSpec], started: Mapping[str, Sequence[str]]
         for position, spec in enumerate(specs):
             names.append(spec.name)
             model, _ = Model.objects.update_or_create(name=spec.name, defaults=_columns(spec, position))
+            sync_price(spec.name, Prices(spec.price.input, spec.price.cached, spec.price.output))
             _sync_replicas(model, spec.replicas, started.get(spec.name, ()))
         Model.objects.exclude(name__in=names).update(enabled=False)
 

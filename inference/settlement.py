@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +15,9 @@ from inference.events import LogContents, unpack_ids
 from inference.models import Partial, Request, RequestStatus
 from inference.owners import owner
 from inference.protocol import Outcome, Usage
-from quotas.services import Prices, record_usage
+from inference.reservations import prices_of
+from quotas.selectors import price_of
+from quotas.services import Times, record_usage
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,10 @@ def settle_claimed(request: Request, ending: Ending, produced: Text, cached: int
     False when it holds it no more, or somebody else settled.
     """
     with transaction.atomic():
-        usage = _finish(request, {"claim": request.claim}, ending, produced, cached)
-        if saved and usage is not None:
+        bill = _finish(request, {"claim": request.claim}, ending, produced, cached)
+        if saved and bill is not None:
             Partial.objects.filter(request_id=request.id).delete()
-    return _noted(request, ending, usage)
+    return _noted(request, ending, bill)
 
 
 def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) -> Request | None:
@@ -63,9 +67,9 @@ def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) ->
         if not Request.TRANSITIONS.allows(request.status, ending.status):  # it ran before: expired is failed then
             ending = Ending(RequestStatus.FAILED, "", ending.error_code, ending.error_message)
         produced = saved_text(request.id, request.base_tokens, request.base_chars, logged)
-        usage = _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens)
+        bill = _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens)
         Partial.objects.filter(request_id=request.id).delete()
-    return request if _noted(request, ending, usage) else None
+    return request if _noted(request, ending, bill) else None
 
 
 def saved_text(request_id: UUID, base_tokens: int, base_chars: int, logged: LogContents | None) -> Text:
@@ -90,8 +94,16 @@ def join_text(rows: Iterable[Partial], base_tokens: int, base_chars: int, logged
     return Text(ids, text)
 
 
-def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> Usage | None:
-    usage = _worth(request, ending, len(produced.token_ids), cached)
+@dataclass(frozen=True)
+class _Bill:
+    """What the ledger has of a request."""
+
+    usage: Usage
+    cost: Decimal
+
+
+def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> _Bill | None:
+    usage, now = _worth(request, ending, len(produced.token_ids), cached), timezone.now()
     moved = move(
         Request.objects.filter(id=request.id, **guard),
         request.status,
@@ -102,22 +114,12 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
         cached_tokens=usage.cached,
         output_tokens=usage.output,
         first_token_at=request.first_token_at,
-        finished_at=timezone.now(),
+        finished_at=now,
         **_forgotten(request.sampling),
     )
     if not moved:
         return None
-    record_usage(
-        request_id=request.id,
-        organization_id=request.organization_id,
-        user_id=request.user_id,
-        api_key_id=request.api_key_id,
-        model=request.model_id,
-        prices=Prices(request.model.price_input, request.model.price_cached, request.model.price_output),
-        usage=usage,
-        outcome=ending.status,
-        source="engine",
-    )
+    bill = _Bill(usage, _write_down(request, ending, usage, now))
     owner(request.owner_kind).finished(
         Outcome(
             request_id=request.id,
@@ -132,7 +134,32 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
             usage=usage,
         )
     )
-    return usage
+    return bill
+
+
+def _write_down(request: Request, ending: Ending, usage: Usage, now: datetime) -> Decimal:
+    """The ledger's row, at the price that was in force when the request was accepted. Returns the cost."""
+    price = price_of(request.model_id, request.id, prices_of(request.model))
+    waited, first, whole = (_ms(request, moment) for moment in (request.claimed_at, request.first_token_at, now))
+    return record_usage(
+        request_id=request.id,
+        organization_id=request.organization_id,
+        user_id=request.user_id,
+        api_key_id=request.api_key_id,
+        model=request.model_id,
+        prices=price.prices,
+        price=price.id,
+        lane=request.lane,
+        usage=usage,
+        outcome=ending.status,
+        source="engine",
+        times=Times(waited, first, whole),
+    )
+
+
+def _ms(request: Request, moment: datetime | None) -> int | None:
+    """From its acceptance on; hosts' clocks may differ by a little."""
+    return None if moment is None else max(0, round((moment - request.created_at).total_seconds() * 1000))
 
 
 def _forgotten(sampling: dict[str, Any]) -> dict[str, Any]:
@@ -152,11 +179,12 @@ def _worth(request: Request, ending: Ending, output: int, cached: int) -> Usage:
     return Usage(request.billed_prompt, min(cached, request.billed_prompt), output)
 
 
-def _noted(request: Request, ending: Ending, usage: Usage | None) -> bool:
+def _noted(request: Request, ending: Ending, bill: _Bill | None) -> bool:
     """Only after the commit: until then the row is as it was, and settling may be tried again."""
-    if usage is None:
+    if bill is None:
         return False
     request.status, request.finish_reason = ending.status, ending.finish_reason
     request.error_code, request.error_message = ending.error_code, ending.error_message[:500]
-    request.cached_tokens, request.output_tokens = usage.cached, usage.output
+    request.cached_tokens, request.output_tokens = bill.usage.cached, bill.usage.output
+    request.billed_cost = bill.cost
     return True

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
-from inference import presence, readers, renewal, tuning
+from inference import output_lengths, presence, readers, renewal, tuning
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
 from inference.queueing import enqueue_call
@@ -108,13 +108,14 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         return
     log.info("request entered again", request=str(request.id), status=request.status)
     deadline = max(request.deadline, timezone.now() + timedelta(seconds=rules.settings().lease.requeued_wait_seconds))
+    expected = await output_lengths.expected(request.organization_id, request.model_id)
     call = enqueue_call(
         scheduler,
         request.id,
         request.lane,
         request.organization_id,
         input=request.prompt_tokens,
-        max_tokens=request.sampling["max_tokens"],
+        output=min(request.sampling["max_tokens"], expected.q50),
         deadline=deadline,
         rank=request.created_at.timestamp() * 1000,
         attempt=request.attempt,

@@ -56,10 +56,13 @@ OTHERS = {
     "score.sticky_tokens": Text("tokens", "So does a cached match of so many."),
     "score.leave_seconds": Text("s", "It leaves when the score trails the best by more."),
     "score.leave_share": Text("of the lane's objective", "Or by more than this."),
+    "score.leave_load": Text("times the mean of all replicas", "It leaves when more requests are there."),
     "score.leave_kv_usage": Text("of the engine's KV cache", "It leaves when more is in use."),
     "score.leave_preempted_seconds": Text("s", "It leaves when the engine preempted so lately."),
     "score.exploration": Text("of requests", "Go elsewhere only to try."),
-    "score.min_decode_rate": Text("tokens/s of each stream", "A replica takes no more below this. 0: off."),
+    "score.min_decode_rate": Text(
+        "tokens/s of each stream", "A replica takes no more below this, while no prompts are read. 0: off."
+    ),
     "replica.stale_seconds": Text("s", "Metrics older than this are stale."),
     "replica.stale_factor": Text("", "What is known of a replica with stale metrics is multiplied by this."),
     "replica.suspect_seconds": Text("s", "A replica with older metrics is taken only when there is no other."),
@@ -91,7 +94,7 @@ OTHERS = {
     "prefix.most": Text("hashes", "Most that one index holds."),
     "prediction.correction_low": Text("actual / predicted", "Least correction of a prediction."),
     "prediction.correction_high": Text("actual / predicted", "Most correction of a prediction."),
-    "prediction.correction_alpha": Text("of the moving average", "How much the newest sample corrects."),
+    "prediction.correction_alpha": Text("of its weight", "What a sample loses at each later one."),
     "prediction.quantile": Text("", "Which quantile is called p90 here."),
     "prediction.samples": Text("samples", "How many are kept for the quantile."),
     "prediction.min_samples": Text("samples", "Until there are so many nothing is decided by prediction."),

@@ -154,7 +154,7 @@ class EngineStream:
     ) -> None:
         self._session = session
         self._url = base_url + "/v1/completions"
-        self._call = call
+        self._body = call.body()
         self._timeout = first_token_timeout  # of the next read
         self._idle_timeout = idle_timeout
         self._loop = asyncio.get_running_loop()
@@ -211,7 +211,8 @@ class EngineStream:
         self._interrupt()
 
     async def _open(self) -> ClientResponse:
-        post = self._session.post(self._url, data=self._call.body(), headers=_JSON, allow_redirects=False)
+        body, self._body = self._body, b""  # with a long prompt it is most of what a stream takes
+        post = self._session.post(self._url, data=body, headers=_JSON, allow_redirects=False)
         self._opening = self._loop.create_task(_awaited(post))
         response = await self._wait(self._opening)
         if response.status != 200:

@@ -282,11 +282,12 @@ class EngineStats:
     kv_blocks: int = 0  # of all ranks; 0 when not told
     preemptions: int = 0  # since it started
     generated: int = 0  # tokens since it started
+    prefilled: int = 0  # tokens of prompts since it started, without those that were cached
 
 
 _SAMPLE = re.compile(
     rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc|num_preemptions_total"
-    rb"|generation_tokens_total)\{[^\n]*\} (\S+)$",
+    rb"|generation_tokens_total|prompt_tokens_total|prompt_tokens_cached_total)\{[^\n]*\} (\S+)$",
     re.MULTILINE,
 )
 _CACHE_CONFIG = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\} ", re.MULTILINE)
@@ -309,4 +310,7 @@ def parse_stats(metrics: bytes) -> EngineStats | None:
         kv_blocks=sum(int(config.get(b"num_gpu_blocks", 0)) for config in configs),
         preemptions=int(sum(samples.get(b"num_preemptions_total", ()))),
         generated=int(sum(samples.get(b"generation_tokens_total", ()))),
+        prefilled=int(
+            sum(samples.get(b"prompt_tokens_total", ())) - sum(samples.get(b"prompt_tokens_cached_total", ()))
+        ),
     )

@@ -12,21 +12,23 @@ from django.db import transaction
 
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
+from chatsite.errors import AppError
 from chatsite.ids import new_id
-from inference import keeping, selectors, services, tokenization, tuning
+from inference import keeping, reservations, selectors, services, tokenization, tuning
 from inference.completions.calls import Call, Prompt
 from inference.completions.errors import InvalidValue
 from inference.errors import ContextTooLong
 from inference.models import Model, Request
-from inference.protocol import Prepared, Turn
+from inference.protocol import Decided, Prepared, Turn
 from inference.services import OpenedRequest
 from quotas import services as quota_services
 from quotas.protocol import PlanLimits, Remaining
 from quotas.selectors import aplan_of
+from quotas.services import NOTHING
 
 T = TypeVar("T")
-# Called in the transaction that writes the requests, with their ids and the tokens of all prompts.
-Remember = Callable[[Sequence[UUID], int], None]
+# Called in the transaction that writes the requests, with their ids, the tokens of all prompts, and the model's name.
+Remember = Callable[[Sequence[UUID], int, str], None]
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,15 @@ class Naming:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A call that is promised. `requests`: one for each choice, in order; `prompt_tokens`: of all prompts together."""
+    """A call that is promised. `requests`: one for each choice, in order; `prompt_tokens`: of all prompts together.
+
+    `model`: which one answers, the one that was asked for or that which stands in for it.
+    """
 
     requests: tuple[UUID, ...]
     prompt_tokens: int
     naming: Naming
+    model: str
     remaining: Remaining | None = None
 
 
@@ -90,54 +96,89 @@ async def _accept(
     principal: Principal, call: Call, remember: Remember | None, caller_id: UUID | None, naming: Naming
 ) -> Accepted:
     plan = await aplan_of(principal.organization_id)
-    model = await selectors.arequire_model(call.model, plan.tier)
-    encoded = [(prompt, await _encoded(model, prompt)) for prompt in call.prompts]
-    choices = [
-        _choice(model, principal, call, prompt, ids, number) for prompt, ids in encoded for number in range(call.n)
-    ]
-    tokens = sum(len(choice.prepared.token_ids) for choice in choices)
-    output = sum(choice.prepared.sampling.max_tokens for choice in choices)
-    decision = await services.decide(model.name, plan.tier, input=tokens, output=output)
+    model = await selectors.arequire_model(call.model, plan.tier, plan.models)
+    choices = await _choices(model, principal, plan, call)
+    may_fall_back = call.allow_fallback and call.portable and plan.allows(model.fallback)
+    decided = await _decide(model, plan, principal, choices, may_fall_back)
+    if decided.model != model.name:
+        try:
+            choices = await _choices(await selectors.aget_model(decided.model), principal, plan, call)
+        except AppError:  # the smaller model cannot take it: too long for it, say
+            decided = await _decide(model, plan, principal, choices, False)
     remaining = await _reserve(principal, plan, choices)
     try:
         keeps = await keeping.keeps(principal.organization_id)
-        writing = _Writing(principal, plan.tier, caller_id, keeps, decision)
+        writing = _Writing(principal, plan.tier, caller_id, keeps, decided.record)
         opened = await run_db(_write, writing, choices, remember)
     except BaseException:
         await _give_back(principal, choices)
         raise
     await services.submit_all(opened)
-    return Accepted(tuple(choice.request_id for choice in choices), _prompt_tokens(choices), naming, remaining)
+    requests = tuple(choice.request_id for choice in choices)
+    return Accepted(requests, _prompt_tokens(choices), naming, decided.model, remaining)
+
+
+async def _decide(
+    model: Model, plan: PlanLimits, principal: Principal, choices: Sequence["_Choice"], may_fall_back: bool
+) -> Decided:
+    return await services.decide(
+        model,
+        plan,
+        tenant=principal.organization_id,
+        input=sum(len(choice.prepared.token_ids) for choice in choices),
+        outputs=[choice.prepared.sampling.max_tokens for choice in choices],
+        may_fall_back=may_fall_back,
+    )
 
 
 @dataclass(frozen=True)
 class _Choice:
     request_id: UUID
+    model: Model
     prompt: Prompt
     prepared: Prepared
     bills_prompt: bool  # once for each prompt, however many answers it gets
     bills_partial: bool  # a stream's caller has read what there was; an answer in one piece that fails is none
 
     @property
-    def reserved(self) -> int:
-        return self.prepared.sampling.max_tokens + (len(self.prepared.token_ids) if self.bills_prompt else 0)
+    def billed_input(self) -> int:
+        return len(self.prepared.token_ids) if self.bills_prompt else 0
 
 
-def _choice(model: Model, principal: Principal, call: Call, prompt: Prompt, ids: list[int], number: int) -> _Choice:
+async def _choices(model: Model, principal: Principal, plan: PlanLimits, call: Call) -> list[_Choice]:
+    encoded = [(prompt, await _encoded(model, prompt)) for prompt in call.prompts]
+    salt = services.cache_salt(principal.organization_id, shared=plan.shares_cache)
+    return [_choice(model, plan, salt, call, prompt, ids, n) for prompt, ids in encoded for n in range(call.n)]
+
+
+def _choice(
+    model: Model, plan: PlanLimits, salt: str, call: Call, prompt: Prompt, ids: list[int], number: int
+) -> _Choice:
     """The `number`-th answer to one prompt."""
-    room = model.context_length - len(ids)
-    limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room)
-    if room < 1 or limit > room:
-        raise ContextTooLong(
-            f"This model's maximum context length is {model.context_length} tokens. The prompt has {len(ids)} tokens,"
-            f" and {max(limit, 1)} were asked for in the answer. Shorten one or the other.",
-            param=call.param,
-        )
+    limit = _limit(model, plan, call, len(ids))
     if call.options.min_tokens > limit:
         raise InvalidValue(f"'min_tokens' is only allowed up to the {limit} tokens of the answer.", param="min_tokens")
     sampling = replace(call.options, max_tokens=limit, seed=_seed(call.options.seed, number))
-    prepared = Prepared(model.name, ids, sampling, services.cache_salt(principal.organization_id))
-    return _Choice(new_id(), prompt, prepared, bills_prompt=number == 0, bills_partial=call.stream)
+    prepared = Prepared(model.name, ids, sampling, salt)
+    return _Choice(new_id(), model, prompt, prepared, bills_prompt=number == 0, bills_partial=call.stream)
+
+
+def _limit(model: Model, plan: PlanLimits, call: Call, prompt: int) -> int:
+    """The most tokens of the answer to a prompt of so many. Raises ContextTooLong, InvalidValue."""
+    context = plan.context(model.context_length)
+    room, cap = context - prompt, plan.output_tokens or context
+    limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room, cap)
+    if room < 1 or limit > room:
+        whose = "This model's" if context == model.context_length else f"The {plan.name} plan's"
+        raise ContextTooLong(
+            f"{whose} maximum context length is {context} tokens. The prompt has {prompt} tokens,"
+            f" and {max(limit, 1)} were asked for in the answer. Shorten one or the other.",
+            param=call.param,
+        )
+    if limit > cap:  # the reference refuses, too, where a model has such a cap
+        words = f"'max_tokens' is too large: {limit}. The {plan.name} plan allows at most {cap} tokens in an answer."
+        raise InvalidValue(words, param="max_tokens")
+    return limit
 
 
 def _seed(seed: int | None, number: int) -> int | None:
@@ -159,13 +200,24 @@ async def _encoded(model: Model, prompt: Prompt) -> list[int]:
 
 async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Choice]) -> Remaining:
     """For all or for none."""
-    wanted = {choice.request_id: choice.reserved for choice in choices}
+    lane = services.LANES[plan.tier]
+    wanted = {
+        choice.request_id: await reservations.wanted(
+            choice.request_id,
+            principal.organization_id,
+            choice.model,
+            lane,
+            input=choice.billed_input,
+            output=choice.prepared.sampling.max_tokens,
+        )
+        for choice in choices
+    }
     return await quota_services.reserve(principal, plan, wanted, tuning.queue_timeout(plan.tier))
 
 
 async def _give_back(principal: Principal, choices: Sequence[_Choice]) -> None:
     for choice in choices:
-        await quota_services.settle(principal.organization_id, choice.request_id, 0)
+        await quota_services.settle(principal.organization_id, choice.request_id, NOTHING)
 
 
 @dataclass(frozen=True)
@@ -185,7 +237,8 @@ def _write(writing: _Writing, choices: Sequence[_Choice], remember: Remember | N
     with transaction.atomic():
         opened = [_open(writing, choice) for choice in choices]
         if remember is not None:
-            remember([choice.request_id for choice in choices], _prompt_tokens(choices))
+            requests, model = [choice.request_id for choice in choices], choices[0].prepared.model
+            remember(requests, _prompt_tokens(choices), model)
     return opened
 
 

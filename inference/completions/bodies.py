@@ -97,6 +97,16 @@ class CommonBody(Struct, forbid_unknown_fields=True, kw_only=True):
         | None
     ) = None
     user: Text | None = None
+    allow_fallback: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether the smaller model that stands in for this one may answer while this one is busy or"
+                " not there. The answer's `model` and the header `X-Fallback-From` tell."
+            ),
+        ]
+        | None
+    ) = None
 
     @property
     def include_usage(self) -> bool:

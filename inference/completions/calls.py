@@ -41,11 +41,18 @@ class Call:
     include_usage: bool
     echo: bool
     options: Sampling  # its max_tokens is not set yet
+    allow_fallback: bool = False
     param: str = field(default="messages")  # where a prompt that is too long is blamed
 
     @property
     def logprobs(self) -> bool:
         return self.options.logprobs is not None
+
+    @property
+    def portable(self) -> bool:
+        """Whether another model would read it the same way: token ids are of one model alone."""
+        by_ids = any(prompt and isinstance(prompt[0], int) for prompt in self.prompts)
+        return not by_ids and "logit_bias" not in self.options.extra
 
 
 def read_chat(data: bytes) -> Call:
@@ -111,6 +118,7 @@ def _call(
         include_usage=body.include_usage,
         echo=echo,
         options=options,
+        allow_fallback=bool(body.allow_fallback),
         param="messages" if chat else "prompt",
     )
 

@@ -26,7 +26,7 @@ async def accept_once(
     IdempotencyInFlight, IdempotencyMismatch."""
     reader = readers.new_reader(caller_id) if caller_id is not None else None
     while (replay := await idempotency.begin(principal, route, key, body)) is not None:
-        if (earlier := await _attach(replay.answer, reader, caller_id)) is not None:
+        if (earlier := await _attach(replay.answer, call.model, reader, caller_id)) is not None:
             return earlier, reader
         if await idempotency.reopen(principal, route, key, replay):
             break
@@ -43,10 +43,11 @@ async def accept_once(
 
 
 def _remember(principal: Principal, route: str, key: str, naming: Naming) -> Remember:
-    def remember(requests: Sequence[UUID], prompt_tokens: int) -> None:
+    def remember(requests: Sequence[UUID], prompt_tokens: int, model: str) -> None:
         answer = {
             "requests": [str(one) for one in requests],
             "prompt_tokens": prompt_tokens,
+            "model": model,
             "id": naming.id,
             "created": naming.created,
         }
@@ -55,8 +56,11 @@ def _remember(principal: Principal, route: str, key: str, naming: Naming) -> Rem
     return remember
 
 
-async def _attach(record: dict[str, Any], reader: str | None, caller_id: UUID | None) -> Accepted | None:
-    """The earlier call, which goes on or has succeeded; None when it came to nothing. Raises IdempotencyExpired."""
+async def _attach(record: dict[str, Any], model: str, reader: str | None, caller_id: UUID | None) -> Accepted | None:
+    """The earlier call, which goes on or has succeeded; None when it came to nothing. Raises IdempotencyExpired.
+
+    `model`: which one was asked for.
+    """
     requests = tuple(UUID(one) for one in record["requests"])
     rows = await run_db(_rows, requests)
     if not _came_to_nothing(rows) and any(row.status != RequestStatus.SUCCEEDED for row in rows):
@@ -69,7 +73,8 @@ async def _attach(record: dict[str, Any], reader: str | None, caller_id: UUID | 
     ended = [row.id for row in rows if row.status == RequestStatus.SUCCEEDED]
     if len(rows) < len(requests) or not all([await has_log(one) for one in ended]):
         raise IdempotencyExpired
-    return Accepted(requests, record["prompt_tokens"], Naming(record["id"], record["created"]))
+    naming = Naming(record["id"], record["created"])
+    return Accepted(requests, record["prompt_tokens"], naming, record.get("model", model))
 
 
 def _rows(requests: Sequence[UUID]) -> list[Request]:

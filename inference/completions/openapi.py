@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from chatsite.openapi import IDEMPOTENCY_KEY, Events, Operation, json_event, schema_of
+from chatsite.openapi import FALLBACK_FROM, IDEMPOTENCY_KEY, Events, Operation, json_event, schema_of
 from chatsite.raw import Route
 from inference.completions.bodies import ChatBody, CompletionBody
 from inference.completions.routes import CHAT_COMPLETIONS, COMPLETIONS, MODEL, MODELS
@@ -107,7 +107,7 @@ DESCRIBED: list[tuple[Route, Operation]] = [
             {200: _answer("chat.completion", {"message": _MESSAGE}, _CHAT_LOGPROBS, _FINISH, _USAGE)},
             schema_of(ChatBody),
             _events("chat.completion.chunk", {"delta": _DELTA}, _CHAT_LOGPROBS),
-            [IDEMPOTENCY_KEY],
+            [IDEMPOTENCY_KEY, FALLBACK_FROM],
             _REFUSALS,
         ),
     ),
@@ -118,7 +118,7 @@ DESCRIBED: list[tuple[Route, Operation]] = [
             {200: _answer("text_completion", {"text": _TEXT}, _TEXT_LOGPROBS, _FINISH, _USAGE)},
             schema_of(CompletionBody),
             _events("text_completion", {"text": _TEXT}, _TEXT_LOGPROBS),
-            [IDEMPOTENCY_KEY],
+            [IDEMPOTENCY_KEY, FALLBACK_FROM],
             _REFUSALS,
         ),
     ),

@@ -28,7 +28,7 @@ from inference.completions.wire import DONE, Chunks, Whole
 from inference.errors import UnknownModel
 from inference.models import Model
 from inference.presence import Hold, Presence
-from inference.protocol import Result
+from inference.protocol import FALLBACK_HEADER, Result
 from quotas import selectors as quota_selectors
 from quotas.headers import limit_headers, limited
 
@@ -61,7 +61,7 @@ async def create_completion(request: RawRequest) -> Answer:
 async def list_models(request: RawRequest) -> Answer:
     """The models that the caller's plan allows, in the order of the operator's choice; the first is the default."""
     plan = await quota_selectors.aplan_of(request.principal.organization_id)
-    models = [_model(model) for model in await selectors.models_for(plan.tier)]
+    models = [_model(model) for model in await selectors.models_for(plan.tier, plan.models)]
     return JsonAnswer(200, {"object": "list", "data": models})
 
 
@@ -70,7 +70,7 @@ async def retrieve_model(request: RawRequest) -> Answer:
     """One model, by its name."""
     plan = await quota_selectors.aplan_of(request.principal.organization_id)
     name = request.params["name"]
-    for model in await selectors.models_for(plan.tier):
+    for model in await selectors.models_for(plan.tier, plan.models):
         if model.name == name:
             return JsonAnswer(200, _model(model))
     raise UnknownModel(f"There is no model named {name[:100]!r}.", param="model")
@@ -107,7 +107,9 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: 
     if not settings.COMPLETIONS_OUTLIVE_CALLERS:
         request.disconnected.then(running.leave)
     headers = accepted.remaining.headers() if accepted.remaining else await limit_headers(request.principal)
-    items = running.items(await selectors.aget_model(call.model) if call.logprobs else None)
+    if accepted.model != call.model:
+        headers = {**headers, FALLBACK_HEADER: call.model}
+    items = running.items(await selectors.aget_model(accepted.model) if call.logprobs else None)
     if not call.stream:
         return JsonAnswer(200, await _whole(request, call, accepted, items), headers)
     first = asyncio.ensure_future(anext(items))
@@ -183,7 +185,7 @@ async def _chunks(
         chat=call.chat,
         id=accepted.naming.id,
         created=accepted.naming.created,
-        model=call.model,
+        model=accepted.model,
         usage=call.include_usage,
     )
     results: list[Result] = []
@@ -220,7 +222,7 @@ async def _whole(
     """Raises what made a choice fail. A caller that goes away is not waited for."""
     prompts = [await _prompt_text(call, index) if call.echo else "" for index in range(len(call.prompts))]
     naming = accepted.naming
-    whole = Whole(chat=call.chat, id=naming.id, created=naming.created, model=call.model, prompts=prompts, n=call.n)
+    whole = Whole(chat=call.chat, id=naming.id, created=naming.created, model=accepted.model, prompts=prompts, n=call.n)
     gathering = asyncio.create_task(_gather(whole, items))
     gone = asyncio.create_task(request.disconnected.wait())
     try:

@@ -32,7 +32,7 @@ if n + 1 > slots then return {0, 'slots'} end
 if n > 0 and capkv > 0 and kv + context > ceiling * capkv then return {0, 'kv'} end
 if qpf > 0 and qpf + uncached > rules.gate[lane] * tonumber(r[7]) then return {0, 'gate'} end
 
-charge(rules, lane, tenant, uncached + rules.cached * math.max(0, input + emitted - uncached))
+if attempt == 0 then charge(rules, lane, tenant, uncached + rules.cached * math.max(0, input - uncached)) end
 remove(lane, tenant, id, #first > 1)
 redis.call('ZREM', p .. ':deadline', id)
 redis.call('HSET', rep, 'n', n + 1, 'kv', kv + context, 'qpf', qpf + uncached)

@@ -18,6 +18,7 @@ local function write_lanes()
       redis.call('ZADD', p .. ':act', exact(time), lane)
     else
       redis.call('HSET', p .. ':idle', lane, exact(time))
+      stop_at('', exact(time))
     end
   end
   times = {}

@@ -56,7 +56,7 @@ def waiting(prefix: str) -> str:
     return f"{prefix}:deadline"
 
 
-def replica(prefix: str, replica_id: UUID) -> str:
+def replica(prefix: str, replica_id: UUID | str) -> str:
     return f"{prefix}:rep:{replica_id}"
 
 
@@ -78,3 +78,8 @@ def forecast(prefix: str) -> str:
 def lengths(prefix: str) -> str:
     """How many requests wait, by lane."""
     return f"{prefix}:len"
+
+
+def outputs(prefix: str, organization_id: UUID) -> str:
+    """How long an organization's latest answers became."""
+    return f"{prefix}:outputs:{organization_id}"

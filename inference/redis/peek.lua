@@ -2,7 +2,7 @@
 -- KEYS[1] scheduler prefix
 -- ARGV    rules, how many of each lane, then the replicas' ids
 -- returns {{id, lane, tenant, input, uncached, KV tokens, attempt, emitted, preemptions, rank, deadline, avoid,
---           1 when it is its turn}, ...}, {{qpf, kv, n, capkv, capn, rate, open} of each replica}, lane waited for ('' none)
+--           1 when it is its turn, failures}, ...}, {{qpf, kv, n, capkv, capn, rate, open} of each replica}, lane waited for ('' none)
 local rules, k = cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
 local lanes, heads, waited_for = waiting_lanes(), {}, ''
 table.sort(lanes, function(a, b)  -- the one to be served next first
@@ -12,9 +12,9 @@ end)
 
 local function add(id, lane, tenant, turn)
   local f = redis.call('HMGET', p .. ':req:' .. id, 'input', 'uncached', 'kv', 'attempt', 'emitted', 'preemptions', 'rank',
-    'deadline', 'avoid')
+    'deadline', 'avoid', 'failures')
   local kv = tostring(math.max(tonumber(f[3]), tonumber(f[1]) + tonumber(f[5])))
-  heads[#heads + 1] = {id, lane, tenant, f[1], f[2], kv, f[4], f[5], f[6], f[7], f[8], f[9], turn and 1 or 0}
+  heads[#heads + 1] = {id, lane, tenant, f[1], f[2], kv, f[4], f[5], f[6], f[7], f[8], f[9], turn and 1 or 0, f[10]}
 end
 
 -- The lane's first `k` tenants, and of each whether it has its turn.

@@ -6,7 +6,8 @@ local LANES = {enterprise = 1, paid = 2, free = 3, batch = 4}
 local function exact(number) return string.format('%.17g', number) end
 
 -- Clocks: virtual times of those that wait are in `act`, of the others in `idle`; of tenants of whom nothing is left, but who
--- are ahead of the floor, in `owing`. The floor is the smallest of those that wait, or where the last one stopped.
+-- are ahead of the floor, in `owing`. The floor is the smallest of those that wait; while nobody does, it is where the last
+-- one stopped, and goes along with what is served.
 
 local function floor_of(scope)
   local first = redis.call('ZRANGE', p .. ':act' .. scope, 0, 0, 'WITHSCORES')
@@ -30,20 +31,26 @@ local function join(scope, member, most_ahead)
   return false
 end
 
+-- While nobody waits nobody is owed anything: the floor goes along.
+local function stop_at(scope, time)
+  if redis.call('EXISTS', p .. ':act' .. scope) == 1 then return end
+  local stopped = tonumber(redis.call('GET', p .. ':lastvt' .. scope) or 0)
+  if tonumber(time) > stopped then redis.call('SET', p .. ':lastvt' .. scope, time) end
+end
+
 local function leave(scope, member)
   local time = redis.call('ZSCORE', p .. ':act' .. scope, member)
   redis.call('ZREM', p .. ':act' .. scope, member)
   redis.call('HSET', p .. ':idle' .. scope, member, time)
-  if redis.call('EXISTS', p .. ':act' .. scope) == 0 then
-    local stopped = tonumber(redis.call('GET', p .. ':lastvt' .. scope) or 0)
-    if tonumber(time) > stopped then redis.call('SET', p .. ':lastvt' .. scope, time) end
-  end
+  stop_at(scope, time)
 end
 
 local function advance(scope, member, service)
   if redis.call('ZADD', p .. ':act' .. scope, 'XX', 'INCR', exact(service), member) then return end
   local time, place = noted_time(scope, member)
-  redis.call('HSET', p .. ':idle' .. scope, member, exact((time or floor_of(scope)) + service))
+  local after = exact((time or floor_of(scope)) + service)
+  redis.call('HSET', p .. ':idle' .. scope, member, after)
+  if service > 0 then stop_at(scope, after) end
   if place == 'owing' then redis.call('ZREM', p .. ':owing' .. scope, member) end
 end
 
@@ -82,7 +89,11 @@ end
 local function push(rules, lane, tenant, weight, rank, id)
   redis.call('ZADD', p .. ':q:' .. lane .. ':' .. tenant, rank, id)
   redis.call('HINCRBY', p .. ':len', lane, 1)
-  if not join(':' .. lane, tenant, rules.clamp / weight) then join('', lane, rules.clamp / rules.weight[lane]) end
+  -- Only where nothing else is under way its debt is cut: a short queue is empty now and then, which is not idle.
+  local alone = redis.call('HGET', p .. ':live:' .. lane, tenant) == '1'
+  if join(':' .. lane, tenant, alone and rules.clamp / weight or math.huge) then return end
+  alone = alone and redis.call('HLEN', p .. ':live:' .. lane) == 1
+  join('', lane, alone and rules.clamp / rules.weight[lane] or math.huge)
 end
 
 -- `more`: whether others of the tenant wait, where that is known.

@@ -111,9 +111,13 @@ class Scheduler:
     async def heartbeat(self, running: Sequence[tuple[str, int, int]]) -> list[Answer]:
         return [Answer(answer.decode()) for answer in await self.run(self.heartbeat_call(running))]
 
-    async def cancel(self, id: str) -> State:
-        """QUEUED: it waited, and is ended now. RUNNING: its runner was told."""
-        return State((await self.run(self.call("cancel", id))).decode())
+    def cancel_call(self, id: str, *, waiting: bool = False) -> Call:
+        """Returns the value of a State. `waiting`: only if it waits."""
+        return self.call("cancel", id, int(waiting))
+
+    async def cancel(self, id: str, *, waiting: bool = False) -> State:
+        """QUEUED: it waited, and is ended now. RUNNING: its runner was told, unless only what waits is to be ended."""
+        return State((await self.run(self.cancel_call(id, waiting=waiting))).decode())
 
     async def preempt(self, id: str, attempt: int) -> Answer:
         return Answer((await self.run(self.call("preempt", id, attempt))).decode())
@@ -138,9 +142,12 @@ class Scheduler:
     async def reap(self, *, loading: bool) -> list[tuple[str, Outcome]]:
         return ended(await self.run(self.reap_call(loading=loading)))
 
-    def settle_call(self, id: str, emitted: int = 0) -> Call:
-        """`emitted`: tokens in all, where they are known. Returns 1 when the request was known."""
-        return self.call("settle", rules.packed(), id, emitted)
+    def settle_call(self, id: str, emitted: int = 0, length: int | None = None) -> Call:
+        """`emitted`: tokens in all, where they are known; `length`: see `output_lengths.observed`.
+
+        Returns 1 when the request was known.
+        """
+        return self.call("settle", rules.packed(), id, emitted, "" if length is None else length)
 
     def reopen_call(
         self,
@@ -174,7 +181,7 @@ class Scheduler:
 
     async def place(self, id: str) -> Waiting | None:
         """None when the request does not wait."""
-        state, ahead, _, preemptions = await self.run(self.call("place", id))
+        state, ahead, preemptions = await self.run(self.call("place", id))
         return Waiting(int(ahead), int(preemptions)) if state == b"queued" else None
 
 
@@ -194,7 +201,7 @@ def ended(answer: Sequence[Any]) -> list[tuple[str, Outcome]]:
 
 
 def _head(raw: Sequence[Any]) -> Head:
-    id, lane, tenant, input, uncached, kv, attempt, emitted, preemptions, rank, deadline, avoid, turn = raw
+    id, lane, tenant, input, uncached, kv, attempt, emitted, preemptions, rank, deadline, avoid, turn, failures = raw
     return Head(
         id=id.decode(),
         lane=lane.decode(),
@@ -209,6 +216,7 @@ def _head(raw: Sequence[Any]) -> Head:
         deadline=int(deadline),
         avoid=avoid.decode(),
         turn=bool(turn),
+        failures=int(failures),
     )
 
 

@@ -1,6 +1,7 @@
 -- PostgreSQL has a request's end: charges its last tokens, gives back everything, forgets it; idempotent.
 -- KEYS[1] scheduler prefix
--- ARGV    rules, id, tokens emitted in all (0 not known)
+-- ARGV    rules, id, tokens emitted in all (0 not known), the length of its answer ('' says nothing of others; negative where
+--         a limit cut it short)
 -- returns 1 when it was known, else 0
 local id = ARGV[2]
 local req = p .. ':req:' .. id
@@ -21,6 +22,12 @@ else
 end
 redis.call('DEL', req)
 exit(f[2], f[3])
+if ARGV[4] ~= '' then
+  local outputs = p .. ':outputs:' .. f[3]
+  redis.call('LPUSH', outputs, ARGV[4])
+  redis.call('LTRIM', outputs, 0, 99)
+  redis.call('EXPIRE', outputs, 2592000)  -- 30 days
+end
 
 -- The pace at which requests end, for the expected wait: a moving average of the gap between ends, in ms.
 local moment = now()

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import random
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,18 +12,17 @@ import structlog
 from chatsite.redis import run_pipeline
 from inference import prompt_store
 from inference.prompt_store import StoredPrompt
-from inference.redis import keys, rules
+from inference.redis import keys
 from inference.redis.scheduler import committed
 from inference.runner.foresight import Foresight
-from inference.runner.member import Member
 from inference.runner.placement import Placement
+from inference.runner.planning import Plan, Planned, Retries
 from inference.runner.pool import Pool
 from inference.runner.preemption import Preemption
 from inference.runner.shared_prefixes import SharedPrefixes
 from inference.runner.stream import Stream
 from inference.scheduling.answers import Head, Peeked, Refusal
 from inference.scheduling.prefixes import Matched
-from inference.scheduling.routing import Choice, Demand, Load, choose, with_best_match_first
 
 if TYPE_CHECKING:
     from inference.runner.process import Runner
@@ -36,17 +33,6 @@ PEEK = 8
 GATHER_SECONDS = 0.005  # places become free meanwhile: to look costs Redis more than to place
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A head, and where it is to go. `before`: tokens to prefill that were queued there."""
-
-    head: Head
-    member: Member  # held here: the table may lose it before the answer comes
-    choice: Choice
-    matches: Mapping[str, Matched]
-    before: int
-
-
 class Dispatcher:
     """Feeds the replicas of one model."""
 
@@ -55,7 +41,7 @@ class Dispatcher:
         self.foresight, self._preemption = Foresight(pool), Preemption(pool)
         self.prefixes = SharedPrefixes(pool.client, pool.scheduler.prefix, pool.model.name, runner.id)
         self._prompts: dict[str, StoredPrompt | None] = {}  # of the heads that were seen last
-        self._random = random.Random()
+        self._retries, self._random = Retries(), random.Random()
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -90,49 +76,14 @@ class Dispatcher:
             self._prompts.clear()
             return False
         await self._fetch_prompts(peeked)
-        stuck: list[Head] = []
-        planned = list(self._plan(peeked, stuck))
-        if stuck:
-            await self._preemption.consider(stuck[0], self.foresight.seen)
-        if not planned:
-            return False
-        started = await self._commit(planned)
-        return started > 0 and (len(peeked.heads) >= most or len(peeked.heads) > started)
-
-    # Choosing
-
-    def _plan(self, peeked: Peeked, without_place: list[Head]) -> Iterator[Planned]:
-        """Where each head should go, as if those before it were there already; whose turn it is without a place."""
         matches = {head.id: self._matches(head) for head in peeked.heads}
-        usable = self.pool.usable(peeked.replicas)
-        loads = {
-            id: self.pool.members[id].load(counters, usable=id in usable)
-            for id, counters in peeked.replicas.items()
-            if id in self.pool.members
-        }
-        shares = {
-            head.id: max((match.tokens for match in matches[head.id].values()), default=0) / max(1, _input(head))
-            for head in peeked.heads
-        }
-        stuck: set[tuple[str, str]] = set()  # tenants whose first request finds no place, or has not its turn
-        seen: set[tuple[str, str]] = set()
-        for head in with_best_match_first(peeked.heads, shares):
-            tenant = (head.lane, head.tenant)
-            first = tenant not in seen
-            seen.add(tenant)
-            if tenant in stuck or (first and not head.turn):
-                stuck.add(tenant)
-                continue
-            demand = _demand(head)
-            found = {id: match.tokens for id, match in matches[head.id].items()}
-            choice = choose(rules.settings(), demand, list(loads.values()), found, self._random)
-            if not choice.id:
-                stuck.add(tenant)
-                without_place.append(head)
-                continue
-            load = loads[choice.id]
-            yield Planned(head, self.pool.members[choice.id], choice, matches[head.id], int(load.qpf))
-            loads[choice.id] = _with(load, choice.uncached, head.kv)
+        plan = Plan(self.pool, peeked, matches, self._retries, self._random)
+        if plan.stuck:
+            await self._preemption.consider(plan.stuck[0], self.foresight.seen)
+        if not plan.planned:
+            return False
+        started = await self._commit(plan.planned)
+        return started > 0 and (len(peeked.heads) >= most or len(peeked.heads) > started)
 
     def _matches(self, head: Head) -> Mapping[str, Matched]:
         return self.prefixes.match(self.prefixes.hashes(head.id, self._prompts.get(head.id)))
@@ -165,6 +116,7 @@ class Dispatcher:
         hashes = self.prefixes.hashes(head.id, prompt)
         expected = planned.matches.get(choice.id)
         self.foresight.placed(head.lane, choice.uncached)
+        self._retries.started(head)
         self.prefixes.placed(choice.id, hashes, expected.tokens if expected else 0)
         placement = Placement(choice, hashes, expected, planned.before)
         stream = Stream(self.runner, self, planned.member, head, attempt, placement)
@@ -182,17 +134,3 @@ class Dispatcher:
                 pipe.get(keys.prompt(UUID(id)))
             for id, packed in zip(missing, await pipe.execute(), strict=True):
                 self._prompts[id] = prompt_store.decode(packed) if packed else None
-
-
-def _input(head: Head) -> int:
-    """What an engine has to read: a reply that goes on elsewhere brings what it has."""
-    return head.input + head.emitted
-
-
-def _demand(head: Head) -> Demand:
-    waited = max(0.0, time.time() - head.rank / 1000)
-    return Demand(head.lane, _input(head), max(0, head.kv - _input(head)), waited, head.avoid)
-
-
-def _with(load: Load, uncached: int, kv: int) -> Load:
-    return replace(load, qpf=load.qpf + uncached, kv=load.kv + kv, n=load.n + 1)

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
-PAUSE_PER_STREAM = 0.003  # seconds: a lone stream is passed on at once, 34 and more every 0.1 s
+PAUSE_PER_STREAM = 0.003  # seconds: a lone stream is passed on at once, 34 and more every 0.1 s (COALESCE_SECONDS)
+PAUSE_PER_STREAM_OF_MANY = 0.0002  # seconds: from 500 on the pause grows again, up to twice COALESCE_SECONDS
+
+
+def pause(streams: int) -> float:
+    """Seconds between two flushes. What an entry costs, here and in whoever reads it, is shared by more tokens then."""
+    longest: float = settings.COALESCE_SECONDS
+    return max(min(longest, PAUSE_PER_STREAM * streams), min(2 * longest, PAUSE_PER_STREAM_OF_MANY * streams))
 
 
 class Flusher:
@@ -54,7 +61,7 @@ class Flusher:
                 await self.flush(urgent)  # alone: the others go on gathering
             rest = due - time.monotonic()
             if rest <= 0:
-                due = time.monotonic() + min(settings.COALESCE_SECONDS, PAUSE_PER_STREAM * len(self.runner.streams))
+                due = time.monotonic() + pause(len(self.runner.streams))
                 await self.flush(self._take(self._dirty))
             elif self._dirty and self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(rest, self._on_time)

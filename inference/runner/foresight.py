@@ -51,10 +51,7 @@ class Foresight:
             waiting={lane: int(lengths.get(lane.encode(), 0)) for lane in LANES},
             uncached=dict(self._uncached),
             learned={lane: predictor.learned for lane, predictor in self._predictors.items()},
-            places=[
-                Place(each.id, each.qpf, each.kv, each.n, each.capkv, each.capn, each.peak_rate, each.health)
-                for each in loads
-            ],
+            places=[Place.of(each) for each in loads],
             ends=_ends_per_second(gap, last),
         )
         if ready:

@@ -1,13 +1,13 @@
-"""One replica as a runner knows it: how to reach it, how fast it is, what it holds, whether it fails."""
+"""One replica as a runner knows it: how to reach it, how it is, and what is believed of it."""
 
-import math
 import time
 
 from inference.models import Replica
 from inference.redis import rules
 from inference.replicas import ReplicaState
 from inference.scheduling.answers import Counters
-from inference.scheduling.health import Breaker, DecodeRate, KvCapacity, PeakRate, sequence_limit, updated_health
+from inference.scheduling.believed import Believed, Scrape
+from inference.scheduling.health import Breaker
 from inference.scheduling.routing import Load
 from inference.vllm import Engine, EngineStats
 
@@ -16,64 +16,53 @@ class Member:
     """Times are seconds of the monotonic clock. `peak_rate` is 0 until a first figure is known."""
 
     def __init__(self, row: Replica, engine: Engine, slots: int, peak_rate: float) -> None:
-        self.row, self.engine, self.slots = row, engine, slots
+        self.row, self.engine = row, engine
         self.id = str(row.id)
         self.served_name = ""
         self.state = ReplicaState.LOADING
         self.loading_since = time.monotonic()
-        self.breaker = Breaker()
-        self.health = 1.0
-        self.decode = DecodeRate()
-        self._peak = PeakRate(rules.settings().replica, peak_rate)
-        self._kv: KvCapacity | None = None
-        self._stats: EngineStats | None = None
-        self._scraped_at = self._preempted_at = -math.inf
+        self.block_size = 0  # tokens of a block of its prefix cache; 0 is not known
+        self._believed = Believed(rules.settings(), self.id, slots, peak_rate)
 
     # What it can
 
     @property
     def peak_rate(self) -> float:
         """Tokens/s of prefill."""
-        return self._peak.value
+        return self._believed.peak_rate
 
     @peak_rate.setter
     def peak_rate(self, value: float) -> None:
-        self._peak.value = value
+        self._believed.peak_rate = value
+
+    @property
+    def health(self) -> float:
+        """Observed over peak rate, lately."""
+        return self._believed.health
 
     @property
     def capn(self) -> int:
         """Requests at a time."""
-        return sequence_limit(rules.settings(), self.slots, self.decode)
+        return self._believed.capn(rules.settings())
 
     @property
     def capkv(self) -> int:
         """KV tokens that are promised of it; 0 is not known."""
-        return int(self._kv.promised) if self._kv else 0
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a block of its prefix cache; 0 is not known."""
-        return self._stats.block_size if self._stats else 0
+        return self._believed.capkv
 
     def load(self, counters: Counters, *, usable: bool) -> Load:
         """For choosing; `counters` are those of the ledger."""
-        now = time.monotonic()
-        return Load(
-            id=self.id,
-            qpf=counters.qpf,
-            kv=counters.kv,
-            n=counters.n,
-            capkv=counters.capkv,
-            capn=counters.capn,
-            peak_rate=counters.peak_rate,
-            health=self.health,
-            usage=self._stats.kv_usage if self._stats else 0.0,
-            metrics_age=now - self._scraped_at,
-            preempted_age=now - self._preempted_at,
-            usable=usable and counters.open,
-        )
+        return self._believed.load(counters, time.monotonic(), usable=usable)
 
     # What is seen of it
+
+    @property
+    def breaker(self) -> Breaker:
+        return self._believed.breaker
+
+    @breaker.setter
+    def breaker(self, value: Breaker) -> None:
+        self._believed.breaker = value
 
     def succeeded(self) -> None:
         self.breaker = self.breaker.succeeded()
@@ -84,33 +73,25 @@ class Member:
 
     def prefilled(self, tokens: int, seconds: float) -> None:
         """A first token came after so long, on a replica that had no other prefill queued."""
-        settings = rules.settings().replica
-        peak = self.peak_rate
-        rate = self._peak.observe(tokens, seconds)
-        if rate is not None:
-            self.health = updated_health(settings, self.health, rate, peak)
+        self._believed.prefilled(rules.settings(), tokens, seconds)
 
     def scraped(self, stats: EngineStats) -> None:
-        now = time.monotonic()
-        self._peak.settings = rules.settings().replica  # may have been changed
-        before, seconds = self._stats, now - self._scraped_at
-        preempted = before is not None and stats.preemptions > before.preemptions
-        if preempted:
-            self._preempted_at = now
-        physical = stats.kv_blocks * stats.block_size
-        if self._kv is None or self._kv.physical != physical:
-            self._kv = KvCapacity.start(rules.settings().replica, physical, now) if physical else None
-        elif physical:
-            self._kv = self._kv.adapted(rules.settings().replica, now, usage=stats.kv_usage, preempted=preempted)
-        if before is not None and stats.running and stats.running == before.running and not stats.waiting:
-            generated = stats.generated - before.generated
-            self.decode.observe(stats.running, generated / seconds / stats.running)
-        self._stats, self._scraped_at = stats, now
+        self.block_size = stats.block_size
+        seen = Scrape(
+            running=stats.running,
+            waiting=stats.waiting,
+            usage=stats.kv_usage,
+            kv_tokens=stats.kv_blocks * stats.block_size,
+            preemptions=stats.preemptions,
+            generated=stats.generated,
+            prefilled=stats.prefilled,
+        )
+        self._believed.scraped(rules.settings(), seen, time.monotonic())
 
     def came_back(self) -> None:
-        """It was down and is ready: whatever it learned or cached before is gone."""
-        self.state, self.breaker = ReplicaState.READY, self.breaker.came_back()
-        self._stats, self._kv, self._scraped_at = None, None, -math.inf
+        """It was down and is ready: whatever it counted or cached before is gone."""
+        self.state, self.block_size = ReplicaState.READY, 0
+        self._believed.came_back()
 
     def went_down(self) -> None:
         """Out of rotation at once; an engine that we start ourselves is being restarted."""

@@ -104,8 +104,8 @@ class Output:
 
     def finish(self) -> None:
         """The engine has nothing more to say: what was held back goes out."""
-        if self.finish_reason != "length" and self._decoder is not None:
-            # After a cut (length, stop) a half character is left for Continue, which completes it.
+        if self.finish_reason not in ("length", "quota") and self._decoder is not None:
+            # After a cut (length, quota, stop) a half character is left for Continue, which completes it.
             rest = self._decoder.flush()
             deaf = len(self.ids) <= self._least
             self._add(rest if self._stopper is None else self._stopper.feed(rest, deaf=deaf))

@@ -19,6 +19,11 @@ class Placement:
     expected: Matched | None
     before: int
 
+    @property
+    def prefill(self) -> float:
+        """Seconds that the replica was to need for what was queued there and for this prompt; 0 is not known."""
+        return next((each.prefill for each in self.choice.candidates if each.id == self.choice.id), 0.0)
+
     def record(self, head: Head, attempt: int) -> dict[str, Any]:
         """For its owner and the admin (inference.explanation). Seconds and tokens."""
         return {

@@ -14,18 +14,18 @@ from redis.exceptions import RedisError
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.ids import new_id
-from chatsite.redis import async_client, run_pipeline
+from chatsite.redis import async_client
 from inference import sweep, tokenization, tuning
 from inference.finishing import mark_released
 from inference.models import Model, Replica
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys, rules
+from inference.runner import topup
 from inference.runner.dispatch import Dispatcher
 from inference.runner.flush import Flusher, Persister
 from inference.runner.pool import PROBE_SECONDS, Pool
 from inference.runner.stream import Interruption, Stream
 from inference.scheduling.answers import Answer
-from quotas.services import renew_calls
 
 log = structlog.get_logger(__name__)
 NUDGES = {"cancel": Interruption.CANCELLED, "preempt": Interruption.PREEMPTED}
@@ -161,10 +161,7 @@ class Runner:
             try:
                 for pool, streams in by_pool.items():
                     await self._renew(pool, streams)
-                renewals = [(s.request.organization_id, s.id) for s in self.streams.values() if s.request is not None]
-                if renewals:
-                    twice = rules.settings().lease.lease_seconds * 2
-                    await run_pipeline(self.client, renew_calls(renewals, twice))
+                await topup.renew(self.client, self.streams.values())
             except (RedisError, OSError) as error:
                 log.warning("leases not renewed", error=str(error))
 

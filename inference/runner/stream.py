@@ -23,10 +23,12 @@ from inference.models import Request, RequestStatus
 from inference.owners import owner
 from inference.prompt_store import StoredPrompt
 from inference.protocol import Sampling
+from inference.redis import rules
 from inference.runner.member import Member
 from inference.runner.output import Output
 from inference.runner.placement import Placement
 from inference.scheduling.answers import Head
+from inference.scheduling.health import time_limits
 from inference.settlement import CANCELLED, ENDINGS, Ending, saved_text, settle_claimed
 from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream
 
@@ -44,6 +46,7 @@ class Interruption(StrEnum):
     FENCED = "fenced"  # another attempt has the request, or our lease may have run out
     HANDOVER = "handover"  # this process ends
     PREEMPTED = "preempted"  # somebody more urgent needs its place
+    QUOTA = "quota"  # its reservation is used up, and there is no more
 
 
 class Stream:
@@ -256,11 +259,8 @@ class Stream:
             logprobs=sampling.logprobs,
             extra=sampling.extra,
         )
-        return self.member.engine.stream(
-            call,
-            first_token_timeout=settings.FIRST_TOKEN_TIMEOUT_SECONDS,
-            idle_timeout=settings.IDLE_TOKEN_TIMEOUT_SECONDS,
-        )
+        first, next_ = time_limits(rules.settings(), self.placement.prefill, self.member.peak_rate)
+        return self.member.engine.stream(call, first_token_timeout=first, idle_timeout=next_)
 
     def _take(self, delta: Delta) -> None:
         first = self.output.first_token_at is None
@@ -286,11 +286,15 @@ class Stream:
         output.finish()
         if self.keeps_text and not output.base_chars and not output.text.strip():
             return Ending(RequestStatus.FAILED, "", "empty_reply", "The model gave an empty reply.")
-        return Ending(RequestStatus.SUCCEEDED, "length" if output.finish_reason == "length" else "stop")
+        cut = output.finish_reason in ("length", "quota")
+        return Ending(RequestStatus.SUCCEEDED, output.finish_reason if cut else "stop")
 
     async def _interrupted(self, why: Interruption) -> None:
         if why is Interruption.CANCELLED and self.request is not None:
             await self._settle(CANCELLED)
+        elif why is Interruption.QUOTA:
+            self.output.finish_reason = "quota"
+            await self._settle(self._success())
         elif why is not Interruption.FENCED:
             await self._give_back(preempted=why is Interruption.PREEMPTED)
         # Fenced: whoever holds the request now does the rest. A row that is terminal is released by whoever settled it.

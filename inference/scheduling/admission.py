@@ -134,15 +134,24 @@ class RetryBudget:
         self._forget_before(now - self.settings.retry_window_seconds)
         self._dispatched.append((now, tokens))
 
+    def allows(self, now: float, tokens: int, before: Sequence[int] = ()) -> bool:
+        """Whether that many tokens may be tried once more now. `before`: of those that are about to be."""
+        self._forget_before(now - self.settings.retry_window_seconds)
+        if len(self._retried) + len(before) < self.settings.retry_floor:
+            return True
+        retried = sum(each for _, each in self._retried) + sum(before) + tokens
+        return retried <= self.settings.retry_share * sum(each for _, each in self._dispatched)
+
+    def retried(self, now: float, tokens: int) -> None:
+        """A request that had failed went to a replica again."""
+        self._retried.append((now, tokens))
+
     def take(self, now: float, tokens: int) -> bool:
         """Whether that many tokens may be tried once more now; if so they are counted."""
-        self._forget_before(now - self.settings.retry_window_seconds)
-        retried = sum(each for _, each in self._retried) + tokens
-        allowed = self.settings.retry_share * sum(each for _, each in self._dispatched)
-        if len(self._retried) >= self.settings.retry_floor and retried > allowed:
-            return False
-        self._retried.append((now, tokens))
-        return True
+        allowed = self.allows(now, tokens)
+        if allowed:
+            self.retried(now, tokens)
+        return allowed
 
     def _forget_before(self, moment: float) -> None:
         for spent in (self._dispatched, self._retried):

@@ -56,7 +56,7 @@ class Head:
 
     `uncached` is the estimate it came with; `attempt` counts the attempts so far; `kv` is the context in tokens that
     it may reach (input and expected output). `turn`: as far as order goes, `commit` would take it now. `rank`, in ms,
-    orders a tenant's requests.
+    orders a tenant's requests. `failures` counts the attempts that count against it.
     """
 
     id: str
@@ -72,6 +72,7 @@ class Head:
     deadline: int
     avoid: str
     turn: bool
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

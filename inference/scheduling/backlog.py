@@ -1,5 +1,6 @@
 """Who waits, in the order in which they are served: lanes by clock, tenants by virtual time, requests by rank."""
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from itertools import islice
@@ -80,11 +81,17 @@ class Backlog:
         self.clocks = Clocks()
 
     def push(self, settings: SchedulerSettings, name: str, tenant: str, ranked: Ranked) -> None:
-        """A request of a tenant that has entered waits. Tenant and lane are clamped if nothing of them waited."""
+        """A request of a tenant that has entered waits. Tenant and lane are clamped if nothing of them waited.
+
+        Their debt is cut only where nothing else of them is under way: a queue that is short, and so empty now and
+        then, is not idle.
+        """
         lane = self.lanes[name]
-        lane.clocks.join(tenant, settings.order.clamp / lane.weights[tenant])
+        alone = lane.live[tenant] == 1
+        lane.clocks.join(tenant, settings.order.clamp / lane.weights[tenant] if alone else math.inf)
         insort(lane.queues.setdefault(tenant, []), ranked)
-        self.clocks.join(name, settings.order.clamp / settings.lane(name).weight)
+        alone = alone and len(lane.live) == 1
+        self.clocks.join(name, settings.order.clamp / settings.lane(name).weight if alone else math.inf)
 
     def remove(self, name: str, tenant: str, ranked: Ranked) -> None:
         """It waits no more."""

@@ -83,9 +83,9 @@ class Book:
         """Let it wait. False when it is known already (whatever its state), and nothing changes.
 
         rank = now + min(5000, 1000 * uncached / peak_rate), unless `rank` gives the one it had before Redis lost it.
-        A tenant, and a lane, that becomes backlogged gets its virtual time clamped to
-        [floor, floor + clamp / weight]. `weight` is the tenant's own; the latest one counts. Raises ValueError for an
-        unknown lane.
+        A tenant, and a lane, that becomes backlogged gets its virtual time clamped to at least the floor and, if
+        nothing else of it is under way, at most floor + clamp / weight. `weight` is the tenant's own; the latest one
+        counts. Raises ValueError for an unknown lane.
         """
         self.settings.lane(lane)
         if id in self._requests:
@@ -119,8 +119,9 @@ class Book:
         """Place a request: order, gate, slots and KV are checked, and everything is counted, in one step.
 
         `uncached`: tokens that this replica has to prefill. `attempt`: what `peek` showed; the same runner that
-        repeats the same commit gets the same answer. On success the request is leased to attempt + 1; qpf, kv and
-        n of the replica, and the input's wtok of tenant and lane, are charged.
+        repeats the same commit gets the same answer. On success the request is leased to attempt + 1, and qpf, kv and
+        n of the replica are charged; and to tenant and lane, the first time, the input's wtok: a prompt that is read
+        again, after a preemption or on another replica, was paid for.
         """
         request = self._requests.get(id)
         if request is None:
@@ -152,13 +153,16 @@ class Book:
         """
         return tuple(self._renew(now, id, attempt, emitted) for id, attempt, emitted in running)
 
-    def cancel(self, now: int, id: str) -> State:
-        """Somebody asked to stop it: what it was. QUEUED: it has ended now. RUNNING: its heartbeat is told."""
+    def cancel(self, now: int, id: str, *, waiting: bool = False) -> State:
+        """Somebody asked to stop it: what it was. QUEUED: it has ended now. RUNNING: its heartbeat is told.
+
+        `waiting`: only if it waits; else nothing changes.
+        """
         request = self._requests.get(id)
         if request is None:
             return State.UNKNOWN
         before = request.state
-        if before is State.RUNNING:
+        if before is State.RUNNING and not waiting:
             request.cancelled = True
         elif before is State.QUEUED:
             self._end_queued(request, Outcome.CANCELLED)
@@ -311,9 +315,9 @@ class Book:
         return refusal(self.settings.lane(request.lane), held, uncached, request.context)
 
     def _place(self, now: int, request: Request, replica: str, runner: str, uncached: int) -> None:
-        cached = max(0, request.input + request.emitted - uncached)
-        wtok = uncached + self.settings.cost.cached * cached
-        self._backlog.charge(self.settings, request.lane, request.tenant, wtok)
+        if request.attempt == 0:
+            wtok = uncached + self.settings.cost.cached * max(0, request.input - uncached)
+            self._backlog.charge(self.settings, request.lane, request.tenant, wtok)
         self._backlog.remove(request.lane, request.tenant, request.ranked)
         request.attempt += 1
         self._ledger.hold(request, replica, runner, uncached, self._expiry(now), now)

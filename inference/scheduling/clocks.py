@@ -6,7 +6,8 @@ from collections.abc import Iterator
 class Clocks:
     """Virtual times (service received / weight) of members, some of which are backlogged.
 
-    The floor is the smallest time among the backlogged or, with none, where the last one stopped. It never falls.
+    The floor is the smallest time among the backlogged. While there are none nobody is owed anything: it is where the
+    last one stopped, and goes along with what is served then. It never falls.
     """
 
     def __init__(self) -> None:
@@ -19,7 +20,10 @@ class Clocks:
         return min((self.times[member] for member in self.backlogged), default=self._stopped)
 
     def join(self, member: str, most_ahead: float) -> None:
-        """It becomes backlogged: idling earned no credit, and at most `most_ahead` of its debt is kept."""
+        """It becomes backlogged: idling earned no credit, and at most `most_ahead` of its debt is kept.
+
+        math.inf for a member that has been served all the time, only had nothing waiting for a moment.
+        """
         if member not in self.backlogged:
             floor = self.floor
             self.times[member] = min(max(self.times.get(member, floor), floor), floor + most_ahead)
@@ -34,6 +38,8 @@ class Clocks:
     def charge(self, member: str, service: float) -> None:
         """Service, already divided by its weight."""
         self.times[member] = self.times.get(member, self.floor) + service
+        if service > 0 and not self.backlogged:
+            self._stopped = max(self._stopped, self.times[member])
 
     def lead(self, member: str) -> float:
         """How far it is ahead of the floor; below 0 only for those that do not wait."""

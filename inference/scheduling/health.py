@@ -67,33 +67,44 @@ def updated_health(settings: ReplicaSettings, health: float, observed_rate: floa
 
 
 CLEARLY = 1.2  # what an engine must do alone for the least decode rate to be asked of it
+FAR = 2.0  # times the most streams seen: a line through a few says nothing of more
 
 
 class DecodeRate:
-    """How the time of a decode step grows with the number of streams: a line through what was observed lately."""
+    """How the time of a decode step grows with the number of streams: a line below what was observed lately.
+
+    A prompt that is read meanwhile only ever makes streams slower, so an observation that is slower than the line
+    weighs little.
+    """
 
     FADING = 0.995  # of an observation's weight, at each later one
+    SLOWER = 0.05  # the weight of one that is slower than was expected
 
     def __init__(self) -> None:
+        self.most = 0.0  # streams seen, lately
         self._weight = self._n = self._step = self._nn = self._n_step = 0.0
         self._slope = 0.0  # the last one that could be told
 
-    def observe(self, n: int, rate: float) -> None:
+    def observe(self, n: float, rate: float) -> None:
         """Each of `n` streams got `rate` tokens/s. Call it about once a second."""
         if n <= 0 or rate <= 0:
             return
+        self.most = max(n, self.most * self.FADING)
         step = 1 / rate
-        added = (1.0, n, step, n * n, n * step)
+        expected = self.predicted(n)
+        weight = 1.0 if expected is None or rate >= expected else self.SLOWER
+        added = (weight * each for each in (1.0, n, step, n * n, n * step))
+        kept = self.FADING**weight
         sums = (self._weight, self._n, self._step, self._nn, self._n_step)
         self._weight, self._n, self._step, self._nn, self._n_step = (
-            total * self.FADING + new for total, new in zip(sums, added, strict=True)
+            total * kept + new for total, new in zip(sums, added, strict=True)
         )
         mean_n, mean_step = self._n / self._weight, self._step / self._weight
         variance = self._nn / self._weight - mean_n**2
         if variance >= 0.25:
             self._slope = max(0.0, (self._n_step / self._weight - mean_n * mean_step) / variance)
 
-    def predicted(self, n: int) -> float | None:
+    def predicted(self, n: float) -> float | None:
         """tokens/s of each of `n` streams, None while nothing is known."""
         if not self._weight:
             return None
@@ -104,12 +115,14 @@ class DecodeRate:
 def sequence_limit(settings: SchedulerSettings, capn: int, decode: DecodeRate) -> int:
     """How many requests a replica may have so that each stream keeps the least decode rate.
 
-    All `capn` where that is off, or where the engine hardly keeps it with one stream either: at the edge, noise would
-    decide.
+    All `capn` where that is off, where the engine hardly keeps it with one stream either (at the edge, noise would
+    decide), and where it would be lost only with far more streams than were seen.
     """
     least = settings.score.min_decode_rate
     alone = decode.predicted(1)
     if not least or alone is None or alone < least * CLEARLY:
+        return capn
+    if (decode.predicted(math.ceil(decode.most * FAR)) or 0.0) >= least:
         return capn
     low, high = 1, max(1, capn)
     while low < high:
@@ -194,3 +207,20 @@ def silence_timeout(settings: SchedulerSettings, max_batched_tokens: int, peak_r
     """Seconds between two tokens after which an attempt has failed: others' prefill steps may stall a stream."""
     step = max_batched_tokens / peak_rate if peak_rate > 0 else 0.0
     return max(settings.ejection.silence_seconds, settings.ejection.silence_factor * step)
+
+
+LONGEST_STEP = 4096  # tokens that an engine reads at once at most: it does not tell
+
+
+def time_limits(settings: SchedulerSettings, predicted: float, peak_rate: float) -> tuple[float, float]:
+    """Seconds without a first, and without a next token after which an attempt has failed.
+
+    `predicted`: seconds that the engine needs for the prompts queued there and for this one. The first limit is never
+    shorter than the next one's: an engine that reads another prompt meanwhile is not at fault. While its `peak_rate` is
+    not known (0), nothing is predicted.
+    """
+    if peak_rate <= 0:
+        longest = first_token_timeout(settings, None)
+        return longest, longest
+    silence = silence_timeout(settings, LONGEST_STEP, peak_rate)
+    return max(silence, first_token_timeout(settings, predicted)), silence

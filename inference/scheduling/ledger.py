@@ -80,6 +80,7 @@ class Request:
             deadline=self.deadline,
             avoid=self.avoid,
             turn=turn,
+            failures=self.failures,
         )
 
     def running(self) -> Running:

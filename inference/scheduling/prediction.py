@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from inference.scheduling.health import quantile
 from inference.scheduling.settings import PredictionSettings, SchedulerSettings
 
+LEAST_VARIATION = 0.1  # standard deviation of raw seconds over their mean, for a line to be told from a factor
+
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
@@ -59,32 +61,43 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a `Predictor` knows. `spread` is the p90 of actual / expected."""
+    """What a `Predictor` knows: `constant` seconds and `correction` times the raw ones are expected.
+
+    `spread` is the p90 of actual / expected.
+    """
 
     correction: float = 1.0
     spread: float = 1.0
     trusted: bool = False
+    constant: float = 0.0
 
     def predict(self, settings: PredictionSettings, ahead: Ahead) -> Prediction:
         raw = raw_seconds(ahead)
-        expected = raw * self.correction
+        expected = self.constant + raw * self.correction
         p90 = max(expected, settings.shortest_seconds) * self.spread
         return Prediction(raw, expected, p90, self.trusted and math.isfinite(raw))
 
 
 class Predictor:
-    """Learns from what happened. Keep one for each model and lane."""
+    """Learns from what happened. Keep one for each model and lane.
+
+    A line through what was observed lately, since part of the time to a first token does not depend on what is ahead:
+    the step that an engine is just in, and what reading and sending cost. The line is a mean, which a few long waits
+    raise; so what is expected is the part of it that half of the requests kept.
+    """
 
     def __init__(self, settings: PredictionSettings) -> None:
         self.settings = settings
-        self.correction = 1.0  # EWMA of actual / raw, within its bounds
         self.samples = 0
-        self._spread: deque[float] = deque(maxlen=settings.samples)  # actual / expected
-        self._p90 = 1.0
+        self._line = _Line()
+        self._ratios: deque[float] = deque(maxlen=settings.samples)  # actual / what the line says
+        self._middle = self._p90 = 1.0
 
     @property
     def learned(self) -> Learned:
-        return Learned(self.correction, self._p90, self.samples >= self.settings.min_samples)
+        constant, factor = self._line.fitted(self.settings)
+        trusted = self.samples >= self.settings.min_samples
+        return Learned(factor * self._middle, self._p90 / self._middle, trusted, constant * self._middle)
 
     def predict(self, ahead: Ahead) -> Prediction:
         return self.learned.predict(self.settings, ahead)
@@ -95,8 +108,36 @@ class Predictor:
             return
         rules = self.settings
         self.samples += 1
-        self._spread.append(actual / max(predicted.expected, rules.shortest_seconds))
-        self._p90 = quantile(list(self._spread), rules.quantile)
-        ratio = actual / max(predicted.raw, rules.shortest_seconds)
-        within = min(max(ratio, rules.correction_low), rules.correction_high)
-        self.correction += rules.correction_alpha * (within - self.correction)
+        constant, factor = self._line.fitted(rules)
+        self._ratios.append(actual / max(constant + factor * predicted.raw, rules.shortest_seconds))
+        if self.samples >= rules.min_samples:
+            self._middle = min(max(quantile(list(self._ratios), 0.5), rules.correction_low / factor), 1.0)
+        self._p90 = max(quantile(list(self._ratios), rules.quantile), self._middle)
+        weight = 1 / max(predicted.expected, rules.shortest_seconds)
+        self._line.observe(predicted.raw, actual, weight, rules.correction_alpha)
+
+
+class _Line:
+    """Weighted least squares of actual by raw seconds, in which older observations fade."""
+
+    def __init__(self) -> None:
+        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)  # of weight, and with it of x, y, x * x, x * y
+
+    def observe(self, x: float, y: float, weight: float, fading: float) -> None:
+        w, wx, wy, wxx, wxy = (each * (1 - fading) for each in self._sums)
+        self._sums = (w + weight, wx + weight * x, wy + weight * y, wxx + weight * x * x, wxy + weight * x * y)
+
+    def fitted(self, settings: PredictionSettings) -> tuple[float, float]:
+        """Constant and factor, within their bounds. Where raw seconds hardly vary it is all in the factor."""
+        weight, x, y, xx, xy = self._sums
+        if not weight:
+            return 0.0, 1.0
+        mean_x, mean_y = max(x / weight, 1e-9), y / weight
+        variance = xx / weight - mean_x**2
+        low, high = settings.correction_low, settings.correction_high
+        if variance > (LEAST_VARIATION * mean_x) ** 2:
+            factor = min(max((xy / weight - mean_x * mean_y) / variance, low), high)
+            constant = min(mean_y - factor * mean_x, high * max(mean_x, settings.shortest_seconds))
+            if constant >= 0:
+                return constant, factor
+        return 0.0, min(max(mean_y / mean_x, low), high)

@@ -21,6 +21,7 @@ from inference.scheduling.health import (
     may_take,
     sequence_limit,
     silence_timeout,
+    time_limits,
     updated_health,
     usable,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "may_take",
     "sequence_limit",
     "silence_timeout",
+    "time_limits",
     "updated_health",
     "usable",
     "with_best_match_first",
@@ -175,6 +177,9 @@ def _stay_or_leave(
     in_time = [other for other in others if _in_time(settings, demand, other)]
     if in_time and not _in_time(settings, demand, home):
         return _lowest(in_time), Why.LEFT
+    room = [other for other in pool if not _crowded(settings, loads[other.id], loads)]
+    if room and _crowded(settings, loads[home.id], loads):
+        return _lowest(room), Why.LEFT
     relaxed = [other for other in others if not _saturated(settings, loads[other.id])]
     if relaxed and _saturated(settings, loads[home.id]):
         return _lowest(relaxed), Why.LEFT
@@ -205,6 +210,12 @@ def _patience(settings: SchedulerSettings, demand: Demand) -> float:
 def _in_time(settings: SchedulerSettings, demand: Demand, candidate: Candidate) -> bool:
     objective = settings.lane(demand.lane).objective_seconds
     return objective is None or demand.waited + candidate.prefill <= objective
+
+
+def _crowded(settings: SchedulerSettings, load: Load, loads: Mapping[str, Load]) -> bool:
+    """Whether it has more than its part of all requests, with one to spare: a few say nothing."""
+    mean = (sum(each.n for each in loads.values()) + 1) / len(loads)
+    return load.n > settings.score.leave_load * mean + 1
 
 
 def _saturated(settings: SchedulerSettings, load: Load) -> bool:

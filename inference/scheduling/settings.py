@@ -119,11 +119,12 @@ class ScoreSettings(Section):
 
     kv_weight: float = number(0.5, 0.0, 1000.0)  # seconds at k = 1
     kv_from: float = number(0.8, 0.0, 0.999)
-    slots_weight: float = number(0.3, 0.0, 1000.0)  # seconds at n = capn
+    slots_weight: float = number(1.0, 0.0, 1000.0)  # seconds at n = capn
     sticky_share: float = number(0.8, 0.0, 1.0)  # of the input that matches, or
     sticky_tokens: int = number(2048, 1, 10_000_000)
     leave_seconds: float = number(2.0, 0.0, 3600.0)
     leave_share: float = number(0.25, 0.0, 10.0)  # of the objective
+    leave_load: float = number(1.25, 1.0, 1000.0)  # times the mean number of requests on a replica
     leave_kv_usage: float = number(0.92, 0.0, 1.0)
     leave_preempted_seconds: float = number(10.0, 0.0, 3600.0)
     exploration: float = number(0.01, 0.0, 1.0)
@@ -187,7 +188,7 @@ class PredictionSettings(Section):
 
     correction_low: float = number(0.5, 0.001, 1.0)
     correction_high: float = number(4.0, 1.0, 1000.0)
-    correction_alpha: float = number(0.1, 0.001, 1.0)
+    correction_alpha: float = number(0.005, 0.0001, 1.0)  # what an observation loses of its weight at each later one
     quantile: float = number(0.9, 0.5, 0.999)
     samples: int = number(200, 1, 100_000)  # kept for the quantile
     min_samples: int = number(20, 1, 100_000)  # until then nothing is decided by prediction

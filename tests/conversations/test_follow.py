@@ -259,6 +259,25 @@ async def test_a_reply_that_waits_tells_its_place_when_it_changes() -> None:
     assert isinstance(events[2], Started)
 
 
+async def test_one_who_waits_longer_than_was_shown_is_told_so() -> None:
+    world, moments = World([]), iter([10.0, 11.0, 14.0, 15.0])
+
+    async def tail(request_id: UUID, after: str = "0-0") -> AsyncIterator[LogEvent | None]:
+        for _ in range(4):
+            yield None
+        async for entry in World.tail(world, request_id, after):
+            yield entry
+
+    with (
+        in_world(world, [QueuePlace(1, 1.0)] * 4),
+        patch.object(module.events, "tail", tail),
+        patch.object(module, "monotonic", lambda: next(moments)),
+    ):
+        events = [event async for event in follow_from(world.reply)]
+    assert events[:2] == [Queued(MESSAGE, 1, 1.0, False), Queued(MESSAGE, 1, None, False, late=True)]
+    assert isinstance(events[2], Started)
+
+
 async def test_a_reader_does_without_redis() -> None:
     world = World([])
 

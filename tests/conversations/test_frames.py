@@ -90,6 +90,13 @@ def test_ordinals(number: int, text: str) -> None:
     assert frames.ordinal(number) == text
 
 
+def test_a_time_that_has_passed_is_not_shown_again_and_again() -> None:
+    waits = Queued(UUID(int=7), 1, 0.4, False)
+    assert frames.queue_text(waits, "Tiny") == "Next in line, about 1 s"
+    late = Queued(UUID(int=7), 2, None, False, late=True)
+    assert frames.queue_text(late, "Tiny") == "2nd in line, taking longer than expected"
+
+
 def test_one_who_waits_may_give_up() -> None:
     frame = frames.queued(Queued(UUID(int=7), 3, 4, False), "Tiny")
     assert f'{{"type": "stop", "message": "msg_{UUID(int=7)}"}}' in frame

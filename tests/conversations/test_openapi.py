@@ -86,7 +86,9 @@ def test_a_streaming_route_names_both_of_its_answers(document: dict[str, Any]) -
     names = {parameter["name"] for parameter in operation["parameters"]}
     assert names == {"id", "Idempotency-Key"}
     [body] = operation["requestBody"]["content"].values()
-    assert set(body["schema"]["properties"]) == {"content", "model", "parent", "max_tokens", "stream"}
+    named = {"content", "model", "parent", "max_tokens", "stream", "allow_fallback"}
+    assert set(body["schema"]["properties"]) == named
+    assert "X-Fallback-From" in operation["responses"]["200"]["headers"]
     assert body["schema"]["additionalProperties"] is False
     assert operation["requestBody"]["required"]
 

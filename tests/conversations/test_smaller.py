@@ -1,5 +1,8 @@
 """Who waits long is offered the model that stands in for the one that is busy."""
 
+import asyncio
+from uuid import UUID
+
 import pytest
 
 from chatsite.database import run_db
@@ -7,7 +10,8 @@ from conversations import selectors, services
 from conversations.errors import NotWaiting
 from conversations.models import Conversation, Message
 from inference import selectors as inference_selectors
-from inference.models import Model
+from inference import services as inference_services
+from inference.models import Model, Replica, Request
 from inference.protocol import QueuePlace
 from tests.conftest import Person
 from tests.inference.runner.conftest import MODEL_PATH, House, house, model
@@ -56,13 +60,88 @@ async def test_a_free_smaller_model_is_offered_after_a_while_and_answers(house: 
     assert (await place(message)).smaller == ""
     await atune(admission={"offer_smaller_seconds": 0.0})
     assert (await place(message)).smaller == "SmolLM2"
+    waited = message.request_id
     accepted = await services.take_smaller(house.person.session_principal, message.id)
-    reply = await run_db(selectors.get_message, house.person.session_principal, accepted.message_id)
-    done = await house.ended(reply)
-    assert (done.status, done.model_id, done.parent_id) == ("complete", house.model.name, message.parent_id)
-    given_up = await house.reload(message)
-    assert (given_up.status, given_up.content) == ("stopped", "")
+    assert (accepted.message_id, accepted.user_message_id) == (message.id, message.parent_id)
+    done = await house.ended(await house.reload(message))
+    assert (done.status, done.model_id) == ("complete", house.model.name)
+    assert await run_db(selectors.siblings, done) == [message.id]  # no empty version stays behind
+    given_up = await run_db(Request.objects.get, id=waited)
+    assert (given_up.status, given_up.model_id, given_up.output_tokens) == ("cancelled", "big", 0)
+    assert done.request_id != waited
     await house.nothing_is_held()
+
+
+async def test_a_reply_that_an_engine_has_by_now_goes_on(
+    house: House, big: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await atune(admission={"offer_smaller_seconds": 0.0})
+    engine = await house.engine(tokens_per_second=50)
+    await house.runner()
+    message = await ask_big(house.person, big)
+    await wait_until(lambda: inference_selectors.queue_place(message.request_id))  # type: ignore[arg-type]
+    withdraw = inference_services.withdraw
+
+    async def late(request_id: UUID) -> bool:
+        """An engine for the large model comes up between the look and the step."""
+        await run_db(Replica.objects.create, model=big, url=engine.url)
+        await house.runner()
+        await house.emitted(message, 1)
+        return await withdraw(request_id)
+
+    monkeypatch.setattr(inference_services, "withdraw", late)
+    with pytest.raises(NotWaiting):
+        await services.take_smaller(house.person.session_principal, message.id)
+    done = await house.ended(message)
+    assert (done.status, done.model_id, done.tokens) == ("complete", "big", 8)
+    assert await run_db(selectors.siblings, done) == [message.id]
+    assert await run_db(Request.objects.count) == 1
+
+
+async def test_pressed_twice_it_is_taken_once(house: House, big: Model) -> None:
+    await atune(admission={"offer_smaller_seconds": 0.0})
+    await house.engine()
+    await house.runner()
+    message = await ask_big(house.person, big)
+    await wait_until(lambda: inference_selectors.queue_place(message.request_id))  # type: ignore[arg-type]
+    presses = [services.take_smaller(house.person.session_principal, message.id) for _ in range(3)]
+    results = await asyncio.gather(*presses, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in results) == ["Accepted", "NotWaiting", "NotWaiting"]
+    done = await house.ended(await house.reload(message))
+    assert (done.status, done.model_id) == ("complete", house.model.name)
+    with pytest.raises(NotWaiting):
+        await services.take_smaller(house.person.session_principal, message.id)
+    assert await run_db(selectors.siblings, done) == [message.id]
+    assert await run_db(Request.objects.count) == 2
+    await house.nothing_is_held()
+
+
+async def test_text_that_was_to_be_continued_stays_as_a_version(house: House, big: Model) -> None:
+    await atune(admission={"offer_smaller_seconds": 0.0})
+    await house.engine()
+    await house.runner()
+    message = await house.ended(await house.ask(20))
+    await run_db(lambda: Message.objects.filter(id=message.id).update(model=big))
+    principal = house.person.session_principal
+    continued = await services.continue_reply(principal, message.id, max_tokens=8)
+    await wait_until(lambda: inference_selectors.queue_place(continued.request_id))
+    accepted = await services.take_smaller(principal, message.id)
+    assert accepted.message_id != message.id
+    reply = await run_db(selectors.get_message, principal, accepted.message_id)
+    assert (await house.ended(reply)).model_id == house.model.name
+    kept = await house.reload(message)
+    assert (kept.status, kept.content) == ("stopped", message.content)
+    assert await run_db(selectors.siblings, reply) == [message.id, reply.id]
+
+
+async def test_it_is_not_taken_before_it_is_offered(house: House, big: Model) -> None:
+    await house.engine()
+    await house.runner()
+    message = await ask_big(house.person, big)
+    await wait_until(lambda: inference_selectors.queue_place(message.request_id))  # type: ignore[arg-type]
+    with pytest.raises(NotWaiting):
+        await services.take_smaller(house.person.session_principal, message.id)
+    assert (await house.reload(message)).status == "pending"
 
 
 async def test_one_that_is_not_ready_is_not_offered(house: House, big: Model) -> None:

@@ -8,6 +8,7 @@ from chatsite.redis import async_client
 from inference import admission, forecast
 from inference.errors import HighDemand
 from inference.forecast import Outlook, Place
+from inference.protocol import Decided
 from inference.redis import keys
 from inference.scheduling.prediction import Learned
 
@@ -28,13 +29,19 @@ async def seen(**changes: object) -> None:
     await forecast.publish(async_client(), keys.scheduler(MODEL), Outlook(**values))  # type: ignore[arg-type]
 
 
+async def idle_too(**changes: object) -> None:
+    """Another model, where nobody waits."""
+    values = {"waiting": {}, "uncached": {}, "learned": KNOWN, "places": [PLACE], "ends": 2.0} | changes
+    await forecast.publish(async_client(), keys.scheduler("idle"), Outlook(**values))  # type: ignore[arg-type]
+
+
 async def test_without_a_word_of_a_runner_everybody_is_let_in() -> None:
-    assert await admission.decide(MODEL, "free", 1000, 100) == {}
+    assert await admission.decide(MODEL, "free", 1000, 100) == Decided(MODEL, {})
 
 
 async def test_on_an_idle_pool_the_prediction_is_the_prompt_alone() -> None:
     await seen()
-    decision = await admission.decide(MODEL, "free", 500, 100)
+    decision = (await admission.decide(MODEL, "free", 500, 100)).record
     assert decision["predicted"] == {"raw": 0.5, "expected": 0.5, "p90": 0.75}
     assert (decision["x"], decision["shed_probability"]) == (0.15, 0.0)
     assert admission.predicted(decision).expected == 0.5  # type: ignore[union-attr]
@@ -47,7 +54,7 @@ async def test_in_a_crowd_the_free_are_told_when_to_come_back_and_enterprise_wai
         await admission.decide(MODEL, "free", 500, 100)
     assert "Try again in" in refused.value.message
     assert refused.value.retry_after is not None and 1 <= refused.value.retry_after <= 144
-    decision = await admission.decide(MODEL, "enterprise", 500, 100)
+    decision = (await admission.decide(MODEL, "enterprise", 500, 100)).record
     assert decision["x"] > 1
 
 
@@ -65,7 +72,7 @@ async def test_a_place_that_is_free_is_given_whatever_was_learned() -> None:
 async def test_nobody_is_turned_away_by_a_prediction_that_is_not_trusted() -> None:
     untrusted = {lane: Learned() for lane in KNOWN}
     await seen(waiting={"free": 100}, uncached={"free": 500.0}, learned=untrusted)
-    assert "x" not in await admission.decide(MODEL, "free", 500, 100)
+    assert "x" not in (await admission.decide(MODEL, "free", 500, 100)).record
 
 
 async def test_a_full_queue_turns_away_whatever_is_predicted() -> None:
@@ -76,13 +83,41 @@ async def test_a_full_queue_turns_away_whatever_is_predicted() -> None:
 
 async def test_an_unknown_wait_leaves_no_record() -> None:
     await seen(ends=0.0, waiting={"free": 50}, places=[])
-    assert await admission.decide(MODEL, "free", 5, 1) == {}
+    assert await admission.decide(MODEL, "free", 5, 1) == Decided(MODEL, {})
 
 
 async def test_s31_an_idle_model_does_not_hide_that_another_is_saturated() -> None:
     await seen(waiting={"free": 500}, uncached={"free": 500.0})
-    idle = Outlook(waiting={}, uncached={}, learned=KNOWN, places=[PLACE], ends=2.0)
-    await forecast.publish(async_client(), keys.scheduler("idle"), idle)
+    await idle_too()
     with pytest.raises(HighDemand):
         await admission.decide(MODEL, "free", 500, 100)
-    assert (await admission.decide("idle", "free", 500, 100))["x"] < 1
+    assert (await admission.decide("idle", "free", 500, 100)).record["x"] < 1
+
+
+async def test_who_allows_it_is_answered_by_the_smaller_model_while_the_own_one_is_busy() -> None:
+    await seen(waiting={"enterprise": 50}, uncached={"enterprise": 500.0})
+    await idle_too()
+    assert (await admission.decide(MODEL, "enterprise", 100, 100)).model == MODEL  # nobody allowed it
+    decided = await admission.decide(MODEL, "enterprise", 100, 100, smaller="idle")
+    assert decided.model == "idle"
+    assert decided.record["instead_of"]["model"] == MODEL and decided.record["instead_of"]["x"] > 1
+    assert decided.record["predicted"]["raw"] == 0.1  # of the model that runs it
+    assert forecast._read["idle"].let_in["enterprise"] == 1
+
+
+async def test_the_smaller_model_is_not_taken_where_it_would_be_late_too_or_the_own_one_has_a_place() -> None:
+    await seen(waiting={"enterprise": 50}, uncached={"enterprise": 500.0})
+    await idle_too(waiting={"enterprise": 50}, uncached={"enterprise": 500.0})
+    assert (await admission.decide(MODEL, "enterprise", 100, 100, smaller="idle")).model == MODEL
+    assert (await admission.decide(MODEL, "enterprise", 100, 100, smaller="nobody serves it")).model == MODEL
+    forecast.forget()
+    await idle_too()
+    await seen(learned={lane: Learned(4.0, 30.0, True) for lane in KNOWN})  # predicted late, but a place is free
+    assert (await admission.decide(MODEL, "enterprise", 100, 100, smaller="idle")).model == MODEL
+
+
+async def test_a_model_without_a_ready_engine_is_stood_in_for() -> None:
+    await idle_too()
+    decided = await admission.decide(MODEL, "free", 100, 100, smaller="idle")
+    assert (decided.model, decided.record["instead_of"]) == ("idle", {"model": MODEL})
+    assert (await admission.decide(MODEL, "free", 100, 100, smaller="down as well")).model == MODEL

@@ -30,3 +30,10 @@ def test_without_a_record_there_is_nothing_to_tell() -> None:
 def test_one_that_waits_has_a_prediction_and_no_attempt() -> None:
     told = explain({"predicted": {"raw": 1.0, "expected": 1.0, "p90": 2.0}}, None, {})
     assert told is not None and told.attempts == [] and told.expected == 1.0
+
+
+def test_one_that_the_smaller_model_ran_says_what_was_asked_for() -> None:
+    told = explain({"instead_of": {"model": "big", "x": 1.7}}, None, {})
+    assert told is not None and (told.instead_of, told.instead_pressure) == ("big", 1.7)
+    told = explain({"instead_of": {"model": "big"}}, None, {})
+    assert told is not None and (told.instead_of, told.instead_pressure) == ("big", None)

@@ -8,7 +8,7 @@ from chatsite.ids import new_id
 from inference import renewal, services, sweep
 from inference.models import RequestStatus
 from quotas.errors import TooManyReplies
-from quotas.protocol import PlanLimits
+from quotas.protocol import PlanLimits, Want
 from quotas.services import reserve
 from tests.inference.runner.conftest import House, house, model
 from tests.tuning import patience, tune
@@ -26,7 +26,7 @@ def short_waits(database: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def refused(house: House) -> bool:
     try:
-        await reserve(house.person.principal, ONE_AT_ONCE, {new_id(): 5}, 0.1)
+        await reserve(house.person.principal, ONE_AT_ONCE, {new_id(): Want(5)}, 0.1)
     except TooManyReplies:
         return True
     return False
@@ -57,7 +57,7 @@ async def test_more_than_one_batch_is_renewed(house: House, monkeypatch: pytest.
     await wait_until(lambda: _over(messages[-1]), 3)
     limits = PlanLimits("test", "paid", 100_000, 5)
     with pytest.raises(TooManyReplies):
-        await reserve(house.person.principal, limits, {new_id(): 5}, 1)
+        await reserve(house.person.principal, limits, {new_id(): Want(5)}, 1)
 
 
 def _over(message: object) -> bool:

@@ -112,6 +112,9 @@ def test_stats_of_a_real_engine() -> None:
         b'vllm:kv_cache_usage_perc{engine="0",model_name="smollm2-135m"} 0.0055248618784530246\n'
         b'vllm:num_preemptions_total{engine="0",model_name="smollm2-135m"} 3.0\n'
         b'vllm:num_preemptions_created{engine="0",model_name="smollm2-135m"} 1.7959839388352292e+09\n'
+        b'vllm:prompt_tokens_total{engine="0",model_name="smollm2-135m"} 700.0\n'
+        b'vllm:prompt_tokens_by_source_total{engine="0",model_name="smollm2-135m",source="local_compute"} 188.0\n'
+        b'vllm:prompt_tokens_cached_total{engine="0",model_name="smollm2-135m"} 512.0\n'
         b'vllm:cache_config_info{_block_size_resolved="True",block_size="128",effective_attention_block_size="64",'
         b'engine="0",hash_block_size="None",num_cpu_blocks="None",num_gpu_blocks="182",'
         b'num_gpu_blocks_override="None",user_specified_block_size="False"} 1.0\n'
@@ -119,4 +122,5 @@ def test_stats_of_a_real_engine() -> None:
     assert stats is not None
     assert (stats.running, stats.waiting, stats.preemptions) == (2, 1, 3)
     assert (stats.block_size, stats.kv_blocks) == (128, 182)
+    assert stats.prefilled == 188
     assert stats.kv_usage == pytest.approx(0.0055, abs=1e-4)

@@ -76,8 +76,8 @@ class LuaBook:
     def heartbeat(self, now: int, running: Sequence[tuple[str, int, int]]) -> tuple[Answer, ...]:
         return tuple(Answer(answer.decode()) for answer in self.run(now, self.calls.heartbeat_call(running)))
 
-    def cancel(self, now: int, id: str) -> State:
-        return State(self.run(now, self.calls.call("cancel", id)).decode())
+    def cancel(self, now: int, id: str, *, waiting: bool = False) -> State:
+        return State(self.run(now, self.calls.cancel_call(id, waiting=waiting)).decode())
 
     def preempt(self, now: int, id: str, attempt: int) -> Answer:
         return Answer(self.run(now, self.calls.call("preempt", id, attempt)).decode())
@@ -159,5 +159,6 @@ class Twin:
 
     def floors(self) -> dict[str, float]:
         expected = self.book.floors()
-        assert self.lua.floors() == expected
+        found = self.lua.floors()
+        assert found == expected, f"the book says {expected}, Lua says {found}"
         return expected

@@ -23,7 +23,7 @@ from inference.redis import keys
 from inference.runner.process import Runner
 from quotas.models import LedgerEntry
 from quotas.selectors import plan_of
-from quotas.services import reserve
+from quotas.services import Want, reserve
 from tests.conftest import Person
 from tests.fakes.engine import FakeEngine, Options
 from tests.fakes.engine_tokens import FakeModel
@@ -91,7 +91,7 @@ class House:
         """A reply that waits in the queue; `on` continues one that has ended."""
         message, opened = await run_db(self._write, tokens, prompt or PROMPT, on, (tier, salt), sampling)
         plan = await run_db(plan_of, self.person.organization.id)
-        await reserve(self.person.principal, plan, {opened.id: len(opened.prepared.token_ids) + tokens}, _wait())
+        await reserve(self.person.principal, plan, {opened.id: Want(len(opened.prepared.token_ids) + tokens)}, _wait())
         await services.submit(opened)
         return message
 

@@ -179,7 +179,7 @@ async def test_a_model_without_a_rate_is_measured_when_it_comes_up(house: House,
 
 async def test_s27_no_replica_takes_more_than_its_slots_while_probes_go_on(house: House, settings: object) -> None:
     settings.REPLICA_SLOTS = 2  # type: ignore[attr-defined]
-    engines = [await house.engine(tokens_per_second=100) for _ in range(2)]
+    engines = [await house.engine(tokens_per_second=25) for _ in range(2)]
     runners = [await house.runner() for _ in range(2)]
     messages = [await house.ask(10, prompt=[5, number]) for number in range(16)]
     most = 0

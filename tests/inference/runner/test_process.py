@@ -238,8 +238,8 @@ async def test_no_partial_row_is_left_behind(house: House, settings: object) -> 
 
 
 @pytest.mark.parametrize("fault", ["stall", "reset", "error", "end", "garbage", "half", "count"])
-async def test_a_faulty_engine_is_followed_by_another_exactly(house: House, fault: str, settings: object) -> None:
-    settings.IDLE_TOKEN_TIMEOUT_SECONDS = 0.5  # type: ignore[attr-defined]
+async def test_a_faulty_engine_is_followed_by_another_exactly(house: House, fault: str) -> None:
+    await atune(ejection={"silence_seconds": 0.5})
     for _ in range(2):  # the one that takes over fails once too
         engine = await house.engine(tokens_per_second=200)
         engine.faults.stream, engine.faults.after, engine.faults.times = fault, 10, 1
@@ -251,6 +251,20 @@ async def test_a_faulty_engine_is_followed_by_another_exactly(house: House, faul
     [entry] = await house.ledger(message)
     assert entry.output == 40
     await house.nothing_is_held()
+
+
+async def test_an_engine_without_a_first_token_is_left_for_another(house: House) -> None:
+    await atune(ejection={"silence_seconds": 0.5})
+    stuck, other = await house.engine(first_token_seconds=30), await house.engine()
+    await house.runner()
+    message = await house.ask(10)
+    done = await house.ended(message)
+    assert done.content == house.expected(10)[1]
+    request = await house.request(message)
+    assert request.attempt == 2 and request.first_token_at is not None
+    # Three times what was predicted would be 0.3 ms: at least a second, so that healthy engines are not blamed
+    assert (request.first_token_at - request.created_at).total_seconds() >= 1
+    assert (len(stuck.calls), len(other.calls)) == (1, 1)
 
 
 async def test_s29_a_request_that_the_engine_refuses_is_its_own_fault(house: House) -> None:

@@ -142,12 +142,39 @@ def test_idling_earns_no_credit() -> None:
 def test_debt_is_kept_but_bounded() -> None:
     book = book_of(capn=1000)
     enqueue(book, "r0", tenant="greedy")
+    enqueue(book, "other", tenant="other")
     start(book, "r0")
     book.settle(NOW, "r0", emitted=1_000_000)
-    enqueue(book, "other", tenant="other")
     floor = book._backlog.lanes["paid"].clocks.floor
     enqueue(book, "r1", tenant="greedy")
     assert book._backlog.lanes["paid"].clocks.times["greedy"] == floor + 65_536
+
+
+def test_a_queue_that_is_empty_for_a_moment_is_no_idleness_and_the_whole_debt_stays() -> None:
+    book = book_of(capn=1000)
+    for number in range(2):
+        enqueue(book, f"r{number}", tenant="greedy")
+    enqueue(book, "other", tenant="other")
+    for number in range(2):
+        start(book, f"r{number}", uncached=0)
+    book.settle(NOW, "r0", emitted=1_000_000)
+    enqueue(book, "r2", tenant="greedy")  # r1 still runs
+    clocks = book._backlog.lanes["paid"].clocks
+    assert clocks.times["greedy"] - clocks.floor == pytest.approx(2_000_000, rel=0.001)
+
+
+def test_what_is_served_while_nobody_waits_is_owed_to_nobody() -> None:
+    book = book_of(capn=1000)
+    enqueue(book, "f0", "free", "f")
+    enqueue(book, "f1", "free", "f")
+    start(book, "f0")
+    start(book, "f1", uncached=0)
+    book.heartbeat(NOW, [("f0", 1, 500_000)])
+    enqueue(book, "p0", "paid", "p")
+    enqueue(book, "f2", "free", "f")
+    clocks = book._backlog.clocks
+    assert clocks.times["paid"] == clocks.times["free"]
+    assert ids(book) == ["p0", "f2"]
 
 
 def test_a_lane_that_idled_overnight_does_not_monopolise_the_morning() -> None:
@@ -222,6 +249,16 @@ def test_commit_charges_replica_tenant_and_lane_in_one_step() -> None:
     assert book._backlog.clocks.times["paid"] == (400 + 0.1 * 600) / 30
     [lease] = book.running()
     assert (lease.id, lease.attempt, lease.expiry) == ("r", 1, NOW + 7000)
+
+
+def test_a_prompt_that_is_read_again_is_not_charged_again() -> None:
+    book = book_of()
+    enqueue(book, "r", input=1000, kv=1500)
+    start(book, "r", uncached=1000)
+    book.release(NOW, "r", 1, emitted=50, preempted=True)
+    assert start(book, "r", uncached=1050, attempt=1) == 2
+    assert counts(book) == (1050, 1500, 1)
+    assert book._backlog.lanes["paid"].clocks.times["acme"] == 1000 + 2 * 50
 
 
 def test_a_weight_of_four_is_charged_a_quarter() -> None:
@@ -387,6 +424,19 @@ def test_s12_s13_cancel_ends_what_waits_and_tells_what_runs() -> None:
     assert book.reap(NOW) == (("waits", Outcome.CANCELLED),)  # until it is settled
     book.settle(NOW, "waits")
     assert book.reap(NOW) == ()
+
+
+def test_one_is_taken_out_of_the_queue_only_while_it_waits() -> None:
+    book = book_of()
+    enqueue(book, "waits", tenant="x")
+    enqueue(book, "runs", tenant="y")
+    start(book, "runs")
+    assert book.cancel(NOW, "runs", waiting=True) is State.RUNNING
+    assert book.heartbeat(NOW, [("runs", 1, 0)]) == (Answer.OK,)
+    assert book.cancel(NOW, "waits", waiting=True) is State.QUEUED
+    assert book.cancel(NOW, "waits", waiting=True) is State.ENDED
+    assert book.cancel(NOW, "never", waiting=True) is State.UNKNOWN
+    assert book.reap(NOW) == (("waits", Outcome.CANCELLED),)
 
 
 def test_s12_a_request_cancelled_during_a_retry_ends() -> None:

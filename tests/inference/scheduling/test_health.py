@@ -15,6 +15,7 @@ from inference.scheduling.health import (
     quantile,
     sequence_limit,
     silence_timeout,
+    time_limits,
     updated_health,
     usable,
 )
@@ -114,6 +115,22 @@ def test_the_least_decode_rate_is_off_where_the_engine_alone_just_keeps_it() -> 
     assert sequence_limit(SETTINGS, 64, decode) == 64
 
 
+def test_the_streams_that_a_prompt_stalled_hardly_count() -> None:
+    decode = DecodeRate()
+    for n in (1, 4, 8, 16) * 20:
+        decode.observe(n, 1 / (0.010 + 0.001 * n))
+        decode.observe(n, 5.0)  # an engine counts a prompt when it has read it, which may be seconds later
+    assert (decode.predicted(16) or 0) > 25
+
+
+def test_a_line_through_a_few_streams_limits_not_far_more() -> None:
+    decode = DecodeRate()
+    for n, rate in ((11, 60.0), (10, 66.0), (9, 73.0)):
+        decode.observe(n, rate)
+    assert (decode.predicted(100) or 0) < 30
+    assert sequence_limit(SETTINGS, 256, decode) == 256
+
+
 def test_with_a_single_number_of_streams_seen_nothing_is_said_of_more() -> None:
     decode = DecodeRate()
     decode.observe(0, 10.0)
@@ -195,3 +212,13 @@ def test_a_stream_may_be_silent_while_others_are_prefilled() -> None:
     assert silence_timeout(SETTINGS, 4096, 400.0) == pytest.approx(30.72)
     assert silence_timeout(SETTINGS, 4096, 0.0) == 10
     assert math.isfinite(silence_timeout(SETTINGS, 0, 1.0))
+
+
+def test_the_limit_of_a_first_token_is_never_shorter_than_that_of_a_next_one() -> None:
+    assert time_limits(SETTINGS, 0.1, 16_000.0) == (10, 10)  # three times what was predicted would fail healthy ones
+    assert time_limits(SETTINGS, 8.0, 16_000.0) == (24, 10)
+    slow, _ = time_limits(SETTINGS, 70.0, 430.0)  # 30,000 tokens on a CPU
+    assert slow == 210
+    first, following = time_limits(SETTINGS, 0.3, 430.0)
+    assert first == following == pytest.approx(28.6, abs=0.1)  # others' prompt of 3,900 tokens takes 9 s there
+    assert time_limits(SETTINGS, 0.0, 0.0) == (60, 60)

@@ -48,7 +48,30 @@ def test_the_correction_follows_what_happened_within_its_bounds(factor: float, l
     predictor = Predictor(SETTINGS.prediction)
     for _ in range(100):
         predictor.observe(predictor.predict(IDLE), factor * 0.2)
-    assert predictor.correction == pytest.approx(learned, rel=0.01)
+    assert predictor.learned.correction == pytest.approx(learned, rel=0.01)
+    assert predictor.learned.constant == 0
+
+
+def test_what_does_not_depend_on_the_prompt_is_learned_apart() -> None:
+    """A short prompt waits for the step that an engine is in, and so does a long one."""
+    rng, predictor = random.Random(3), Predictor(SETTINGS.prediction)
+    for _ in range(400):
+        ahead = replace(IDLE, best_prefill=rng.uniform(0.01, 1.0))
+        predictor.observe(predictor.predict(ahead), 0.06 + 1.5 * ahead.best_prefill)
+    short, long = (predictor.predict(replace(IDLE, best_prefill=seconds)).expected for seconds in (0.01, 1.0))
+    assert short == pytest.approx(0.075, rel=0.03)
+    assert long == pytest.approx(1.56, rel=0.03)
+
+
+def test_what_is_expected_is_kept_by_half_although_some_wait_much_longer() -> None:
+    rng, predictor = random.Random(4), Predictor(SETTINGS.prediction)
+    kept = 0
+    for number in range(2000):
+        prediction = predictor.predict(replace(IDLE, best_prefill=rng.uniform(0.1, 0.3)))
+        actual = prediction.raw * rng.lognormvariate(0, 0.8)  # the mean is 1.4 times the median
+        predictor.observe(prediction, actual)
+        kept += number >= 500 and actual <= prediction.expected
+    assert kept / 1500 == pytest.approx(0.5, abs=0.06)
 
 
 def test_invariant_9_nine_in_ten_keep_the_p90_and_the_median_error_is_small() -> None:

@@ -32,7 +32,7 @@ def test_the_score_is_seconds_of_prefill_and_penalties_for_kv_and_slots() -> Non
     candidate = assess(SETTINGS, Demand("paid", 4000, 1000), load(qpf=1000, kv=80_000, n=5, health=0.5), 3000)
     assert candidate.prefill == 2000 / 5000
     assert candidate.kv == 0.85
-    assert candidate.score == pytest.approx(0.4 + 0.5 * 0.05 / 0.2 + 0.3 * 0.5)
+    assert candidate.score == pytest.approx(0.4 + 0.5 * 0.05 / 0.2 + 1.0 * 0.5)
     assert (candidate.match, candidate.uncached, candidate.refusal) == (3000, 1000, "")
 
 
@@ -75,7 +75,7 @@ def test_without_a_match_the_lowest_score_wins_and_ties_are_settled() -> None:
 
 
 def test_s30_it_stays_where_its_prefix_is_until_that_one_trails_by_more_than_its_patience() -> None:
-    assert pick(CHAT, load("a", n=5), load("b"), a=3200).why is Why.STICKY
+    assert pick(CHAT, load("a", n=5), load("b", n=3), a=3200).why is Why.STICKY
     home = load("a", qpf=6000, n=2)
     choice = pick(CHAT, home, load("b"), a=3200)
     assert (choice.id, choice.why) == ("b", Why.LEFT)  # 0.74 s against 0.4 s, and 0.25 s is the most
@@ -84,9 +84,19 @@ def test_s30_it_stays_where_its_prefix_is_until_that_one_trails_by_more_than_its
 
 def test_a_short_match_makes_no_home_and_2048_tokens_of_a_long_prompt_do() -> None:
     assert pick(CHAT, load("a", n=9), load("b"), a=2047).id == "b"
-    assert pick(CHAT, load("a", n=3), load("b"), a=2048).why is Why.STICKY
-    assert pick(Demand("paid", 100, 100), load("a", n=3), load("b"), a=80).why is Why.STICKY
-    assert pick(Demand("paid", 100, 100), load("a", n=3), load("b"), a=79).id == "b"
+    assert pick(CHAT, load("a", n=3), load("b", n=2), a=2048).why is Why.STICKY
+    assert pick(Demand("paid", 100, 100), load("a", n=3), load("b", n=2), a=80).why is Why.STICKY
+    assert pick(Demand("paid", 100, 100), load("a", n=3), load("b", n=2), a=79).id == "b"
+
+
+def test_s30_it_leaves_a_home_that_has_more_than_its_part_of_all_requests() -> None:
+    """One in 256 slots costs next to nothing in the score, and ten of them make streams slower."""
+    others = [load(id, n=8, capn=256) for id in ("b", "c", "d")]
+    for requests, why in ((12, Why.STICKY), (13, Why.LEFT)):
+        assert pick(CHAT, load("a", n=requests, capn=256), *others, a=4000).why is why
+    full = [replace(other, n=256) for other in others]
+    assert pick(CHAT, load("a", n=13, capn=256), *full, a=4000).id == "a"
+    assert pick(CHAT, load("a", n=1, capn=256), load("b", capn=256), a=4000).why is Why.STICKY  # a few say nothing
 
 
 def test_s30_of_several_homes_the_best_one() -> None:

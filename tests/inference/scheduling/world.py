@@ -144,7 +144,7 @@ class World:
     def cancel(self, number: int) -> None:
         truth = self._any(number)
         if truth and not truth.terminal:
-            self.book.cancel(self.now, truth.id)
+            self.book.cancel(self.now, truth.id, waiting=number % 3 == 0)
 
     def preempt(self, runner: str) -> None:
         for stream in self.runners[runner].values():

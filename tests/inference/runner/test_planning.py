@@ -1,0 +1,124 @@
+"""Where heads go, and how what has failed waits for its share."""
+
+import random
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from inference.runner import planning
+from inference.runner.planning import LONGEST_HELD, Plan, Retries
+from inference.runner.pool import Pool
+from inference.scheduling.answers import Counters, Head, Peeked
+from inference.scheduling.routing import Load
+
+OPEN = Counters(capn=8, peak_rate=1000.0, open=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(planning, "time", made)
+    return made
+
+
+def pool(*replicas: str) -> Pool:
+    def member(id: str) -> Any:
+        def load(held: Counters, *, usable: bool) -> Load:
+            return Load(id, held.qpf, held.kv, held.n, held.capkv, held.capn, held.peak_rate, usable=usable)
+
+        return SimpleNamespace(id=id, load=load)
+
+    members = {id: member(id) for id in replicas}
+    return cast(Pool, SimpleNamespace(members=members, usable=lambda held: set(members)))
+
+
+def head(id: str, tenant: str, lane: str = "paid", failures: int = 0, input: int = 100, turn: bool = True) -> Head:
+    return Head(id, lane, tenant, input, input, input, failures, 0, 0, 0.0, 0, "", turn, failures)
+
+
+def planned(retries: Retries, *heads: Head, replicas: Mapping[str, Counters] | None = None) -> list[str]:
+    held = replicas if replicas is not None else {"a": OPEN}
+    peeked = Peeked(tuple(heads), dict(held), "")
+    plan = Plan(pool(*held), peeked, {each.id: {} for each in heads}, retries, random.Random(1))
+    return [each.head.id for each in plan.planned]
+
+
+def spent(retries: Retries) -> None:
+    """The requests that may always be tried again were."""
+    for number in range(3):
+        retries.started(head(f"spent{number}", "x", failures=1, input=1000))
+
+
+def test_what_failed_and_is_beyond_its_share_lets_others_of_its_lane_go_first(clock: Clock) -> None:
+    retries = Retries()
+    spent(retries)
+    again, fresh = head("again", "acme", failures=1), head("fresh", "zeta")
+    assert planned(retries, again, fresh) == ["fresh"]
+    assert planned(retries, again) == ["again"]  # nobody else: a place that stays empty helps nobody
+
+
+def test_within_its_share_it_goes_at_its_rank(clock: Clock) -> None:
+    retries = Retries()
+    again, fresh = head("again", "acme", failures=1), head("fresh", "zeta")
+    assert planned(retries, again, fresh) == ["again", "fresh"]
+    spent(retries)
+    for number in range(40):
+        retries.started(head(f"first{number}", "x", input=1000))
+    assert planned(retries, again, fresh) == ["again", "fresh"]  # 3,100 of 40,000 tokens
+    clock.now += 11
+    spent(retries)
+    assert planned(retries, again, fresh) == ["fresh"]  # what was started longer ago counts no more
+
+
+def test_several_in_one_look_count_together(clock: Clock) -> None:
+    retries = Retries()
+    again = [head(f"again{number}", f"tenant{number}", failures=1) for number in range(5)]
+    fresh = head("fresh", "zeta")
+    assert planned(retries, *again, fresh) == ["again0", "again1", "again2", "fresh"]
+
+
+def test_nobody_is_held_back_for_long(clock: Clock) -> None:
+    retries = Retries()
+    spent(retries)
+    again, fresh = head("again", "acme", failures=1), head("fresh", "zeta")
+    assert planned(retries, again, fresh) == ["fresh"]
+    clock.now += LONGEST_HELD - 0.1
+    spent(retries)
+    assert planned(retries, again, fresh) == ["fresh"]
+    clock.now += 0.1
+    assert planned(retries, again, fresh) == ["again", "fresh"]
+
+
+def test_lesser_lanes_do_not_go_ahead_of_what_is_held_back(clock: Clock) -> None:
+    retries = Retries()
+    spent(retries)
+    again, free = head("again", "acme", "enterprise", failures=1), head("free", "zeta", "free")
+    one_place = {"a": Counters(capn=1, peak_rate=1000.0, open=True)}
+    assert planned(retries, again, free, replicas=one_place) == ["again"]
+
+
+def test_preempted_and_handed_over_ones_are_no_retries(clock: Clock) -> None:
+    retries = Retries()
+    spent(retries)
+    moved = Head("moved", "paid", "acme", 100, 100, 100, 2, 50, 1, 0.0, 0, "", True, 0)
+    assert planned(retries, moved, head("fresh", "zeta")) == ["moved", "fresh"]
+
+
+def test_later_requests_of_a_tenant_wait_for_its_first(clock: Clock) -> None:
+    retries = Retries()
+    spent(retries)
+    again, later = head("again", "acme", failures=1), head("later", "acme", turn=False)
+    assert planned(retries, again, later, head("fresh", "zeta")) == ["fresh"]

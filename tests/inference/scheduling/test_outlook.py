@@ -1,0 +1,47 @@
+from typing import Any
+
+from inference.scheduling.outlook import Counted, Place, View
+from inference.scheduling.prediction import Learned
+from inference.scheduling.settings import SchedulerSettings
+
+SETTINGS = SchedulerSettings()
+
+
+def place(id: str = "a", **changes: Any) -> Place:
+    known = {"qpf": 0, "kv": 0, "n": 0, "capkv": 100_000, "capn": 8, "peak_rate": 1000.0, "health": 1.0}
+    return Place(id, **{**known, **changes})
+
+
+def view(*places: Place, **changes: Any) -> View:
+    known: dict[str, Any] = {"waiting": {}, "uncached": {}, "learned": {}, "ends": 2.0}
+    return View(places=list(places), **{**known, **changes})
+
+
+def test_newer_counts_replace_those_of_the_last_look_and_what_is_not_known_stays() -> None:
+    seen = view(place("a"), place("b", n=3), waiting={"free": 1, "paid": 2})
+    newer = seen.with_counters({"free": 5}, {"a": Counted(700, 800, 1)})
+    assert newer.waiting == {"free": 5, "paid": 2}
+    assert newer.places == [place("a", qpf=700, kv=800, n=1), place("b", n=3)]
+    assert seen.with_counters({}, {}) == seen
+
+
+def test_the_best_replica_counts_and_who_waits_ahead() -> None:
+    seen = view(place("a", qpf=500), place("b", qpf=2000), uncached={"paid": 100.0})
+    assert seen.predict(SETTINGS, "paid", 500, 10).raw == 1.0
+    assert seen.predict(SETTINGS, "paid", 500, 10, ahead=4).raw == 1.0 + 4 * 100 / 2000
+
+
+def test_an_engine_that_reads_another_prompt_takes_nobody_at_once() -> None:
+    idle, reading, full = place("a"), place("b", qpf=10), place("c", n=8)
+    assert view(idle).takes(SETTINGS, "paid", 5000, 10, 0)
+    assert view(idle).takes(SETTINGS, "paid", 5000, 10, 7)
+    assert not view(idle).takes(SETTINGS, "paid", 5000, 10, 8)
+    assert not view(reading, full).takes(SETTINGS, "paid", 50, 10, 0)
+    assert not view(idle, waiting={"paid": 1}).takes(SETTINGS, "paid", 50, 10, 0)
+
+
+def test_what_was_learned_in_a_lane_is_used_in_it() -> None:
+    seen = view(place(), learned={"paid": Learned(2.0, 1.5, True, 0.1)})
+    prediction = seen.predict(SETTINGS, "paid", 500, 10)
+    assert (prediction.raw, prediction.expected, prediction.trusted) == (0.5, 1.1, True)
+    assert seen.knows("paid") and not seen.knows("free")
