@@ -3,24 +3,39 @@
 from typing import Any
 
 from django import forms
-from django.apps import apps
 from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from chatsite.accounts.admin_people import OfPeopleAdmin
 from chatsite.admin_filters import MadeFilter
-from chatsite.admin_links import id_link, list_link
+from chatsite.admin_links import NOTHING, id_link, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
 from quotas import services
+from quotas.admin_budgets import BudgetAdmin, PriceAdmin, StopAdmin, model_names
+from quotas.billing.admin_refunds import Refunding
 from quotas.models import LedgerEntry, Plan, Subscription
 from quotas.selectors import known_plans
+
+__all__ = ["BudgetAdmin", "LedgerEntryAdmin", "PlanAdmin", "PriceAdmin", "StopAdmin", "SubscriptionAdmin"]
 
 
 class PlanForm(forms.ModelForm):
     """What the database insists on, said in words."""
+
+    models = forms.MultipleChoiceField(
+        required=False, widget=UnfoldAdminCheckboxSelectMultipleWidget, help_text="None chosen: all that the tier has"
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "models" in self.fields:  # not where the page is to look at only
+            gone = [(name, f"{name} (gone)") for name in self.instance.models if (name, name) not in model_names()]
+            chosen: Any = self.fields["models"]
+            chosen.choices = [*model_names(), *gone]
 
     def clean_tokens_per_minute(self) -> int:
         return self._positive("tokens_per_minute", "A plan needs at least one token a minute.")
@@ -47,8 +62,7 @@ class ModelFilter(admin.SimpleListFilter):
     parameter_name = "model"
 
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
-        names = apps.get_model("inference", "Model").objects.values_list("name", flat=True)
-        return [(name, name) for name in names]
+        return model_names()
 
     def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
         return queryset.filter(model=self.value()) if self.value() else queryset
@@ -69,7 +83,8 @@ class OutcomeFilter(admin.SimpleListFilter):
 class PlanAdmin(SearchableAdmin):
     form = PlanForm
     list_display = [
-        "name", "tier", "tokens_per_minute", "requests_per_minute", "concurrent", "is_default", "organizations",
+        "name", "tier", "tokens_per_minute", "requests_per_minute", "concurrent", "monthly_tokens", "monthly_cost",
+        "is_default", "organizations",
     ]  # fmt: skip
     list_filter = ["tier"]
     ordering = ["tokens_per_minute"]
@@ -145,11 +160,11 @@ class SubscriptionAdmin(SearchableAdmin):
 
 
 @admin.register(LedgerEntry)
-class LedgerEntryAdmin(OfPeopleAdmin):
+class LedgerEntryAdmin(Refunding, OfPeopleAdmin):
     list_display = [
         "id", "created_at", "organization_link", "user_link", "model", "tokens", "money", "outcome", "source",
     ]  # fmt: skip
-    list_filter = ["kind", "source", OutcomeFilter, ModelFilter, MadeFilter]
+    list_filter = ["kind", "source", "lane", OutcomeFilter, ModelFilter, MadeFilter]
     ordering = ["-id"]
     sortable_by = ["id"]
     search_help_text = "Search by the id of a request, organization, user or API key, or by email"
@@ -161,13 +176,24 @@ class LedgerEntryAdmin(OfPeopleAdmin):
     }
     fields = [
         "id", "created_at", "request_link", "kind", "seq", "organization_link", "user_link", "key_link", "model",
-        "input", "cached", "output", "money", "outcome", "source",
+        "lane", "input", "cached", "output", "price_link", "money", "outcome", "source", "times",
     ]  # fmt: skip
-    readonly_fields = ["id", "request_link", "organization_link", "user_link", "key_link", "money"]
+    readonly_fields = [
+        "id", "request_link", "organization_link", "user_link", "key_link", "price_link", "money", "times",
+    ]  # fmt: skip
 
     @admin.display(description="request")
     def request_link(self, row: LedgerEntry) -> str:
         return id_link("inference_request", "req", row.request_id)
+
+    @admin.display(description="price list")
+    def price_link(self, row: LedgerEntry) -> str:
+        return row_link("quotas_price", row.price, str(row.price)).html if row.price else NOTHING
+
+    @admin.display(description="queued / first token / total")
+    def times(self, row: LedgerEntry) -> str:
+        shown = (NOTHING if each is None else f"{each:,} ms" for each in (row.queue_ms, row.ttft_ms, row.total_ms))
+        return " / ".join(shown)
 
     @admin.display(description="tokens in / cached / out")
     def tokens(self, row: LedgerEntry) -> str:

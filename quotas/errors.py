@@ -5,15 +5,19 @@ RateLimited (chatsite.errors)
     ├── TokensPerMinuteExceeded
     ├── RequestsPerMinuteExceeded
     ├── TooManyReplies
-    └── RequestExceedsLimit    429 rate_limited, no retry
+    ├── RequestExceedsLimit    429 rate_limited, no retry
+    └── BudgetExhausted        429 budget_exhausted
+
+Unavailable (chatsite.errors)
+└── Stopped                    503 stopped
 """
 
-from chatsite.errors import RateLimited
+from chatsite.errors import RateLimited, Unavailable
 from quotas.protocol import Remaining
 
 
 class QuotaExceeded(RateLimited):
-    """A limit of the plan or of the API key is reached."""
+    """A limit of the plan, of a member or of the API key is reached."""
 
     def __init__(self, message: str, remaining: Remaining, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -42,3 +46,22 @@ class RequestExceedsLimit(QuotaExceeded):
     """One request alone is larger than a limit: waiting does not help."""
 
     should_retry = False
+
+
+class BudgetExhausted(QuotaExceeded):
+    """The budget is spent."""
+
+    code = "budget_exhausted"
+
+    def __init__(
+        self, message: str, remaining: Remaining, retry_after: float | None = None, *, held: bool = False
+    ) -> None:
+        """`held`: replies that run hold what is missing, and may give some of it back soon."""
+        super().__init__(message, remaining, retry_after)
+        self.should_retry = None if held else False
+
+
+class Stopped(Unavailable):
+    """Nothing new is accepted at the moment. Try again later."""
+
+    code = "stopped"

@@ -1,13 +1,17 @@
 """What crosses between the rooms: plain dataclasses, no I/O."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
+from datetime import datetime
 from functools import cached_property
-from typing import Protocol
+from uuid import UUID
 
-from chatsite.accounts.protocol import KeyLimits, Principal
+from chatsite.accounts.protocol import KeyLimits, MemberLimits, Principal
+from quotas import budgets as of
+from quotas.budgets import BudgetLimit, Unit
+from quotas.money import COST_STEP, Prices, TokenUsage, cost
+
+__all__ = ["COST_STEP", "BudgetLimit", "Prices", "TokenUsage", "Unit", "cost"]
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,31 @@ class Bucket:
     requests_per_minute: int | None = None
     concurrent: int | None = None  # replies at once
 
+    @property
+    def scope(self) -> str:
+        """plan, user or key."""
+        return self.name.partition(":")[0]
+
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """What an organization may use. `tier` is free, paid or enterprise; `concurrent` counts replies at once."""
+    """What an organization may use: its plan, the budgets of all in it, and whether it is stopped.
+
+    `tier` is free, paid or enterprise; `concurrent` counts replies at once. None: no such limit or cap.
+    """
 
     name: str
     tier: str
     tokens_per_minute: int
     concurrent: int
     requests_per_minute: int | None = None
+    context_tokens: int | None = None  # prompt and answer together
+    output_tokens: int | None = None  # of one answer
+    models: frozenset[str] = frozenset()  # their names; empty: all that the tier has
+    shares_cache: bool = False
+    budgets: tuple[BudgetLimit, ...] = ()
+    keys: tuple[tuple[UUID, str], ...] = ()  # API keys that `budgets` has subjects for, with these
+    stopped: str = ""  # why nothing new is accepted, in a sentence; empty: it is
 
     @cached_property
     def bucket(self) -> Bucket:
@@ -37,23 +56,102 @@ class PlanLimits:
             "plan", f"The {self.name} plan", self.tokens_per_minute, self.requests_per_minute, self.concurrent
         )
 
+    def allows(self, model: str) -> bool:
+        """Whether the plan has the model of this name; its tier is another question."""
+        return not self.models or model in self.models
+
+    def context(self, of_model: int) -> int:
+        """Tokens of prompt and answer together, where the model can read so many."""
+        return of_model if self.context_tokens is None else min(of_model, self.context_tokens)
+
+    def key_of(self, principal: Principal) -> str | None:
+        """The subject that this caller's API key counts against, where any budget could be its own."""
+        if principal.key_limits is not None:
+            return of.key(principal.key_limits.chain_id)
+        return dict(self.keys).get(principal.api_key_id) if principal.api_key_id and self.keys else None
+
+    def budgets_of(self, principal: Principal) -> tuple[BudgetLimit, ...]:
+        """All that this caller's requests count against, hard and soft."""
+        found = self.budgets
+        if found:
+            subjects = (of.ORGANIZATION, of.member(principal.user_id), self.key_of(principal))
+            found = tuple(each for each in found if each.subject in subjects)
+        if principal.member_limits is not None:
+            found += of.of_member(principal.member_limits)
+        if principal.key_limits is not None:
+            found += of.of_key(principal.key_limits)
+        return found
+
 
 def buckets_of(principal: Principal, plan: PlanLimits) -> tuple[Bucket, ...]:
     """Every set of limits that applies to what this caller does; all of them must allow it. The plan's comes first."""
-    if principal.key_limits is None:
-        return (plan.bucket,)
-    return (plan.bucket, key_bucket(principal.key_limits))
+    found: tuple[Bucket, ...] = (plan.bucket,)
+    if principal.member_limits is not None and _by_the_minute(principal.member_limits):
+        found += (member_bucket(principal.member_limits),)
+    if principal.key_limits is not None and _by_the_minute(principal.key_limits):
+        found += (key_bucket(principal.key_limits),)
+    return found
+
+
+def _by_the_minute(limits: KeyLimits | MemberLimits) -> bool:
+    return (limits.tokens_per_minute, limits.requests_per_minute, limits.concurrent) != (None, None, None)
+
+
+def member_bucket(limits: MemberLimits) -> Bucket:
+    """A member's sessions and keys share it."""
+    return Bucket(
+        of.member(limits.user_id),
+        of.member_title(limits),
+        limits.tokens_per_minute,
+        limits.requests_per_minute,
+        limits.concurrent,
+    )
 
 
 def key_bucket(limits: KeyLimits) -> Bucket:
     """Keys that replace one another share it."""
     return Bucket(
-        f"key:{limits.chain_id}",
-        f"The API key “{limits.name}”",
+        of.key(limits.chain_id),
+        of.key_title(limits),
         limits.tokens_per_minute,
         limits.requests_per_minute,
         limits.concurrent,
     )
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a reply reserves: `tokens` of the minute, and of budgets the most that it may be billed for.
+
+    `cost` in 1e-10 of the currency.
+    """
+
+    tokens: int
+    most: int = 0
+    cost: int = 0
+
+
+@dataclass(frozen=True)
+class Used:
+    """What became of it: `tokens` count in the minute, `billed` and `cost` (1e-10) are what the ledger has."""
+
+    tokens: int
+    billed: int = 0
+    cost: int = 0
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Where a budget stands. `taken` counts what is settled and `reserved`, in the unit of the budget."""
+
+    budget: BudgetLimit
+    taken: int
+    reserved: int
+    ends: datetime  # when the period ends; of a rolling one, when its oldest day drops out
+
+    @property
+    def left(self) -> int:
+        return max(0, self.budget.limit - self.taken)
 
 
 @dataclass(frozen=True)
@@ -64,6 +162,16 @@ class Standing:
     tokens: int = 0
     requests: int = 0
     running: int = 0
+
+    @property
+    def figures(self) -> dict[str, "Figures"]:
+        """By kind of limit, those that there are."""
+        found = {
+            "tokens_per_minute": _of_minute(self.bucket.tokens_per_minute, self.tokens),
+            "requests_per_minute": _of_minute(self.bucket.requests_per_minute, self.requests),
+            "concurrent": _at_once(self.bucket.concurrent, self.running),
+        }
+        return {kind: each for kind, each in found.items() if each is not None}
 
 
 @dataclass(frozen=True)
@@ -84,17 +192,21 @@ class Remaining:
     @cached_property
     def tokens(self) -> Figures | None:
         """Tokens that may be reserved now; None without such a limit."""
-        return _tightest(_of_minute(each.bucket.tokens_per_minute, each.tokens) for each in self.standings)
+        return self._tightest("tokens_per_minute")
 
     @cached_property
     def requests(self) -> Figures | None:
         """Requests that may start in this minute; None without such a limit."""
-        return _tightest(_of_minute(each.bucket.requests_per_minute, each.requests) for each in self.standings)
+        return self._tightest("requests_per_minute")
 
     @cached_property
     def replies(self) -> Figures | None:
         """Replies that may start beside those that run; when one ends is not known, so 1 s stands for soon."""
-        return _tightest(_at_once(each.bucket.concurrent, each.running) for each in self.standings)
+        return self._tightest("concurrent")
+
+    def _tightest(self, kind: str) -> Figures | None:
+        known = [each.figures[kind] for each in self.standings if kind in each.figures]
+        return min(known, key=lambda each: (each.remaining, -each.reset)) if known else None
 
     def headers(self) -> dict[str, str]:
         """The `x-ratelimit-*` headers. Of requests they tell the minute's; without such a limit, replies at once."""
@@ -111,11 +223,6 @@ def _at_once(limit: int | None, running: int) -> Figures | None:
     return Figures(limit, max(0, limit - running), 0.0 if running < limit else 1.0)
 
 
-def _tightest(figures: Iterable[Figures | None]) -> Figures | None:
-    known = [each for each in figures if each is not None]
-    return min(known, key=lambda each: (each.remaining, -each.reset)) if known else None
-
-
 def _headers(kind: str, figures: Figures | None) -> dict[str, str]:
     if figures is None:
         return {}
@@ -124,37 +231,6 @@ def _headers(kind: str, figures: Figures | None) -> dict[str, str]:
         f"x-ratelimit-remaining-{kind}": str(figures.remaining),
         f"x-ratelimit-reset-{kind}": duration(figures.reset),
     }
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Per million tokens; `cached` is what the engine had of the input already."""
-
-    input: Decimal
-    cached: Decimal
-    output: Decimal
-
-
-class TokenUsage(Protocol):
-    """Tokens of one request; `cached` is part of `input`."""
-
-    @property
-    def input(self) -> int: ...
-    @property
-    def cached(self) -> int: ...
-    @property
-    def output(self) -> int: ...
-
-
-MILLION = Decimal(1_000_000)
-COST_STEP = Decimal("1e-10")
-
-
-def cost(usage: TokenUsage, prices: Prices) -> Decimal:
-    """What the tokens cost, to ten decimal places: one cached token at a cent per million is 1e-8."""
-    fresh = usage.input - usage.cached
-    total = fresh * prices.input + usage.cached * prices.cached + usage.output * prices.output
-    return (total / MILLION).quantize(COST_STEP)
 
 
 def duration(seconds: float) -> str:

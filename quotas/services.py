@@ -6,167 +6,202 @@ be kept. What runs goes on: renewals and settlements are repeated by their calle
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
+from django.db.models import Q, QuerySet
 from redis.exceptions import RedisError
 
 from chatsite.accounts.protocol import Principal
 from chatsite.errors import Unavailable
-from chatsite.redis import Arg, Call, Script, async_client
-from quotas.errors import (
-    QuotaExceeded,
-    RequestExceedsLimit,
-    RequestsPerMinuteExceeded,
-    TokensPerMinuteExceeded,
-    TooManyReplies,
+from chatsite.redis import Arg, Call, async_client
+from quotas import budgets as of
+from quotas import counters, refusals
+from quotas.counters import Open, Requests
+from quotas.errors import Stopped
+from quotas.ledger import Correction, Times, correct, make_partitions, record_usage, refund
+from quotas.models import Plan, Stop, Subscription
+from quotas.money import most_cost, units
+from quotas.prices import PriceVersion, sync_price
+from quotas.protocol import (
+    Bucket,
+    BudgetLimit,
+    PlanLimits,
+    Prices,
+    Remaining,
+    Used,
+    Want,
+    buckets_of,
 )
-from quotas.models import LedgerEntry, Plan, Subscription
-from quotas.protocol import Bucket, PlanLimits, Prices, Remaining, Standing, TokenUsage, buckets_of, cost
-from quotas.selectors import BUCKETS, SCRIPTS, known_plans, quota_prefix, standings
+from quotas.scripts import REMEMBER_MS, RENEW, RESERVE, SETTLE, quota_prefix
+from quotas.selectors import known_plans, standings
 
 __all__ = [
+    "NOTHING",
+    "SETTLE",
+    "Correction",
+    "Open",
     "PlanLimits",
+    "PriceVersion",
     "Prices",
     "Remaining",
+    "Requests",
+    "Times",
+    "Used",
+    "Want",
+    "correct",
     "make_default",
+    "make_partitions",
     "record_usage",
+    "refund",
+    "refused",
     "renew_calls",
     "reserve",
     "restore",
+    "resume",
     "settle",
     "settle_call",
+    "settled",
+    "stop",
     "subscribe",
+    "sync_price",
+    "units",
+    "want",
 ]
 
-_RECORD_USAGE = (Path(__file__).parent / "sql" / "record_usage.sql").read_text()  # a third of what the ORM takes
-RESERVE = Script.load(SCRIPTS / "reserve.lua", BUCKETS)
-RENEW = Script.load(SCRIPTS / "renew.lua", BUCKETS)
-SETTLE = Script.load(SCRIPTS / "settle.lua", BUCKETS)
-REMEMBER_SECONDS = 300  # how long a settled request is known as such: longer than any repeat of its last steps takes
-REPLY_ENDS_SECONDS = 1.0  # when a running reply will end is not known; clients ask again after this
-RESERVED, NO_TOKENS, NO_REQUESTS = 0, 1, 2  # verdicts of reserve.lua
+RESERVED, UNKNOWN_BUDGET = 0, 5  # verdicts of reserve.lua; those between are refusals
+TRIES = 3  # of a reservation whose budgets have to be read from the ledger first
+TOP_UP, NEAR = 256, 128  # tokens: how much a reservation grows by, and with how many left
+NOT_TOLD = -1
+STOPPED_SECONDS = 60.0
+NOTHING = Used(0)
+BEING_READ = -1  # settle.lua: nothing is settled while the ledger is read
 
 
-async def reserve(principal: Principal, plan: PlanLimits, replies: Mapping[UUID, int], ttl_seconds: float) -> Remaining:
+def want(input: int, output: int, expected: int, price: PriceVersion, lane: str) -> Want:
+    """What a reply reserves: so many tokens of input to pay, and at most `output`, of which `expected` are likely."""
+    return Want(input + min(output, expected), input + output, most_cost(input, output, price.prices, lane))
+
+
+async def reserve(
+    principal: Principal, plan: PlanLimits, replies: Mapping[UUID, Want], ttl_seconds: float
+) -> Remaining:
     """Takes, in every bucket that applies, one request, and for each reply (a request id) its tokens and a place.
 
-    They are held until settled or not renewed in time. Idempotent by reply. Raises TokensPerMinuteExceeded,
-    RequestsPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, Unavailable; then nothing was taken anywhere.
+    In every hard budget it takes the most that each may use. All is held until settled, or not renewed in time.
+    Idempotent by reply.
+
+    Raises TokensPerMinuteExceeded, RequestsPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, BudgetExhausted,
+    Stopped, Unavailable; then nothing was taken anywhere.
     """
+    if plan.stopped:
+        raise Stopped(plan.stopped, retry_after=STOPPED_SECONDS)
     buckets = buckets_of(principal, plan)
-    _check_size(buckets, replies)
-    args: list[Arg] = [_ms(ttl_seconds), len(buckets)]
-    for each in buckets:
-        args += (each.name, each.tokens_per_minute or 0, each.requests_per_minute or 0, each.concurrent or 0)
-    for reply, tokens in replies.items():
-        args += (str(reply), tokens)
+    budgets = [each for each in plan.budgets_of(principal) if each.hard]
+    refusals.check_size(buckets, budgets, replies)
+    args = _reserve_args(principal, plan, buckets, budgets, replies, ttl_seconds)
     try:
-        answer = await RESERVE(async_client(), quota_prefix(principal.organization_id), *args)
+        for _ in range(TRIES):
+            answer = await RESERVE(async_client(), quota_prefix(principal.organization_id), *args)
+            if answer[0] != UNKNOWN_BUDGET:
+                break
+            await counters.read(principal.organization_id, of.counters(budgets))
     except RedisError as error:
         raise Unavailable("The limits cannot be checked now. Try again shortly.", retry_after=2) from error
-    verdict, refusing, wait, _, *counts = answer
+    verdict, refusing, wait, _, taken, held, *counts = answer
     remaining = Remaining(standings(buckets, counts))
-    if verdict != RESERVED:
-        raise _refusal(verdict, remaining.standings[refusing - 1], remaining, wait / 1000)
-    return remaining
+    if verdict == RESERVED:
+        return remaining
+    if verdict == UNKNOWN_BUDGET:
+        raise Unavailable("The budgets are being counted. Try again shortly.", retry_after=2)
+    if verdict == refusals.NO_BUDGET:
+        budget = budgets[refusing - 1]
+        wanted = refusals.wanted_of(budget, replies)
+        raise refusals.of_budget(budget, taken, held, wanted, remaining, wait / 1000)
+    raise refusals.of_bucket(verdict, remaining.standings[refusing - 1], remaining, wait / 1000)
 
 
-def _check_size(buckets: Sequence[Bucket], replies: Mapping[UUID, int]) -> None:
-    """Raises RequestExceedsLimit for what no waiting would make room for."""
-    tokens = sum(replies.values())
+def _reserve_args(
+    principal: Principal,
+    plan: PlanLimits,
+    buckets: Sequence[Bucket],
+    budgets: Sequence[BudgetLimit],
+    replies: Mapping[UUID, Want],
+    ttl_seconds: float,
+) -> list[Arg]:
+    key = plan.key_of(principal)
+    args: list[Arg] = [
+        _ms(ttl_seconds), str(principal.user_id), key.partition(":")[2] if key else "-", len(buckets),
+    ]  # fmt: skip
     for each in buckets:
-        if each.tokens_per_minute is not None and tokens > each.tokens_per_minute:
-            much = f"This may take {tokens:,} tokens, and {_inside(each)} allows {each.tokens_per_minute:,} a minute."
-            raise RequestExceedsLimit(much, Remaining((Standing(each),)))
-        if each.concurrent is not None and len(replies) > each.concurrent:
-            many = f"This asks for {len(replies)} replies, and {_inside(each)} allows {each.concurrent} at once."
-            raise RequestExceedsLimit(many, Remaining((Standing(each),)))
+        args += (each.name, each.tokens_per_minute or 0, each.requests_per_minute or 0, each.concurrent or 0)
+    args.append(len(budgets))
+    for budget in budgets:
+        args += (budget.subject, budget.unit.value, budget.days, budget.limit)
+    for reply, wanted in replies.items():
+        args += (str(reply), wanted.tokens, wanted.most, wanted.cost)
+    return args
 
 
-def _refusal(verdict: int, standing: Standing, remaining: Remaining, wait: float) -> QuotaExceeded:
-    bucket = standing.bucket
-    if verdict == NO_TOKENS:
-        limit = bucket.tokens_per_minute or 0
-        left = max(0, limit - standing.tokens)
-        message = f"{bucket.title} allows {limit:,} tokens a minute; {left:,} are left now."
-        return TokensPerMinuteExceeded(message, remaining, retry_after=wait)
-    if verdict == NO_REQUESTS:
-        message = f"{bucket.title} allows {bucket.requests_per_minute:,} requests a minute, and they are used up."
-        return RequestsPerMinuteExceeded(message, remaining, retry_after=wait)
-    message = f"{bucket.title} allows {bucket.concurrent} replies at once, and {standing.running} are running."
-    return TooManyReplies(message, remaining, retry_after=REPLY_ENDS_SECONDS)
-
-
-def _inside(bucket: Bucket) -> str:
-    """Its title within a sentence."""
-    return bucket.title[:1].lower() + bucket.title[1:]
-
-
-def renew_calls(items: Iterable[tuple[UUID, UUID]], ttl_seconds: float) -> list[Call]:
+def renew_calls(
+    items: Iterable[tuple[UUID, UUID]], ttl_seconds: float, used: Mapping[UUID, int] | None = None
+) -> list[Call]:
     """Keeps the reservations of (organization, request) alive for another `ttl_seconds`: one call per organization.
 
     A reservation that Redis has lost gets its place back, without tokens; all that it used is taken when it is settled.
-    It then counts against the plan alone: which key it came by is lost, too.
+    It then counts against the plan alone: which key it came by is lost, too. `used`: tokens of requests so far, whose
+    reservations are topped up where they near their end. `refused` reads the answers.
     """
-    by_organization: dict[UUID, list[str]] = defaultdict(list)
+    by_organization: dict[UUID, list[Arg]] = defaultdict(list)
     for organization_id, request_id in items:
-        by_organization[organization_id].append(str(request_id))
+        by_organization[organization_id] += (str(request_id), (used or {}).get(request_id, NOT_TOLD))
     ttl = _ms(ttl_seconds)
     return [
-        Call(RENEW, quota_prefix(organization), (ttl, 0, *requests))
+        Call(RENEW, quota_prefix(organization), (ttl, 0, TOP_UP, NEAR, *requests))
         for organization, requests in by_organization.items()
     ]
 
 
+def refused(answers: Iterable[object]) -> list[UUID]:
+    """Of the answers to `renew_calls`: requests that have used up what was reserved, and for which there is no more.
+
+    Raises what is an exception among them.
+    """
+    found: list[UUID] = []
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+        found += [UUID(id.decode()) for id in answer[2]]  # type: ignore[index]
+    return found
+
+
 async def restore(organization_id: UUID, request_id: UUID, tokens: int, ttl_seconds: float) -> None:
     """Makes a reservation again that Redis has lost, beyond the limits if need be: it was admitted before."""
-    await RENEW(async_client(), quota_prefix(organization_id), _ms(ttl_seconds), tokens, str(request_id))
+    given = (_ms(ttl_seconds), tokens, TOP_UP, NEAR, str(request_id), NOT_TOLD)
+    await RENEW(async_client(), quota_prefix(organization_id), *given)
 
 
-def settle_call(organization_id: UUID, request_id: UUID, actual_tokens: int) -> Call:
-    """Replaces the reservation by what was used and frees the place. Idempotent: only the first call counts."""
-    return Call(SETTLE, quota_prefix(organization_id), (str(request_id), actual_tokens, REMEMBER_SECONDS * 1000))
+def settle_call(organization_id: UUID, request_id: UUID, used: Used) -> Call:
+    """Replaces the reservation by what was used and frees the place. Idempotent: only the first call counts.
+
+    `settled` reads the answer.
+    """
+    given = (str(request_id), used.tokens, used.billed, used.cost, REMEMBER_MS)
+    return Call(SETTLE, quota_prefix(organization_id), given)
 
 
-async def settle(organization_id: UUID, request_id: UUID, actual_tokens: int) -> None:
-    """Sends `settle_call`. Raises RedisError: then nothing is known, and it may be repeated."""
-    call = settle_call(organization_id, request_id, actual_tokens)
-    await call.script(async_client(), call.prefix, *call.args)
+def settled(answer: Sequence[int]) -> bool:
+    """Whether a `settle_call` has done its work; False while counters are read from the ledger: to be repeated."""
+    return answer[0] != BEING_READ
 
 
-def record_usage(
-    *,
-    request_id: UUID,
-    organization_id: UUID,
-    user_id: UUID,
-    api_key_id: UUID | None,
-    model: str,
-    prices: Prices,
-    usage: TokenUsage,
-    outcome: str,
-    source: str,
-) -> None:
-    """Writes the request's one ledger row, in the caller's transaction. A second one for the request is ignored."""
-    row: dict[str, Any] = {
-        "request_id": request_id,
-        "kind": LedgerEntry.Kind.USAGE.value,
-        "seq": 0,
-        "organization_id": organization_id,
-        "user_id": user_id,
-        "api_key_id": api_key_id,
-        "model": model,
-        "input": usage.input,
-        "cached": usage.cached,
-        "output": usage.output,
-        "cost": cost(usage, prices),
-        "outcome": outcome,
-        "source": source,
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(_RECORD_USAGE, row)
+async def settle(organization_id: UUID, request_id: UUID, used: Used) -> bool:
+    """Sends `settle_call`; False when it is to be repeated. Raises RedisError: then nothing is known."""
+    call = settle_call(organization_id, request_id, used)
+    return settled(await call.script(async_client(), call.prefix, *call.args))
+
+
+# Plans and stops
 
 
 def subscribe(organization_id: UUID, plan_name: str) -> None:
@@ -183,6 +218,28 @@ def make_default(plan: Plan) -> None:
         Plan.objects.filter(is_default=True).exclude(id=plan.id).update(is_default=False)
         Plan.objects.filter(id=plan.id).update(is_default=True)
     known_plans.clear()
+
+
+def stop(organization_id: UUID | None = None, message: str = "") -> None:
+    """Nothing new is accepted from the organization (None: from anybody), within five seconds. What runs goes on.
+
+    `message`: what callers are told, in a sentence.
+    """
+    with transaction.atomic():
+        _stops(organization_id).delete()
+        Stop.objects.create(organization_id=organization_id, message=message)
+    known_plans.clear()
+
+
+def resume(organization_id: UUID | None = None) -> bool:
+    """Takes a `stop` back; False when there was none."""
+    count, _ = _stops(organization_id).delete()
+    known_plans.clear()
+    return bool(count)
+
+
+def _stops(organization_id: UUID | None) -> QuerySet[Stop]:
+    return Stop.objects.filter(Q(organization=None) if organization_id is None else Q(organization_id=organization_id))
 
 
 def _ms(seconds: float) -> int:

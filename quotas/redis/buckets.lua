@@ -2,19 +2,22 @@
 --
 -- KEYS[1]  v1:{o:<organization>}
 --
--- A bucket is one set of limits: the plan's, an API key's. A request counts against each bucket that it was reserved in.
--- Keys, all under the prefix:
+-- A bucket is one set of limits: the plan's, a member's, an API key's. A request counts against each bucket that it was
+-- reserved in. Keys, all under the prefix:
 --   :bucket:<name>  HASH  tokens, requests (what is taken; both drain by their limit per minute), running (replies now),
 --                         at (ms of the last change), tokens_limit, requests_limit (0: there is none)
 --   :live           ZSET  request id -> ms at which its reservation expires
---   :reserved       HASH  request id -> tokens reserved, and the names of its buckets
---   :expired:<id>   names of the buckets of a reservation that has expired, should its request turn up after all
+--   :held           HASH  request id -> what is reserved: tokens of the minute; the most tokens and the most cost that it
+--                         may be billed for; user and API key (- none, ? not known any more); names of its buckets
+--   :expired:<id>   the same of a reservation that has expired, should its request turn up after all
 --   :settled:<id>   kept for a while, so that what comes late counts nothing twice
+-- Budgets, with keys of their own: counters.lua.
 local IDLE = 180000      -- ms that a bucket lives when nothing runs in it: an overdrawn one is full again after two minutes
 local KEEP = 172800000   -- ms that the rest lives: longer than a reply runs
 local NAMES = 3600000    -- ms that the buckets of an expired reservation are known
+local UNKNOWN = '?'
 local prefix = KEYS[1]
-local live, reserved = prefix .. ':live', prefix .. ':reserved'
+local live, held = prefix .. ':live', prefix .. ':held'
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local buckets = {}
@@ -52,33 +55,30 @@ local function take(name, tokens, places)
   return found
 end
 
--- Tokens and bucket names of a reservation; nil where there is none.
-local function reservation(id)
-  local entry = redis.call('HGET', reserved, id)
-  if not entry then return nil end
-  local tokens, rest = string.match(entry, '^(%S+) ?(.*)$')
-  return tonumber(tokens), rest
-end
-
 local function each(names) return string.gmatch(names, '%S+') end
 
-local function hold(id, tokens, names, expiry)
-  for name in each(names) do take(name, tokens, 1) end
-  redis.call('ZADD', live, expiry, id)
-  redis.call('HSET', reserved, id, tokens .. ' ' .. names)
+local function packed(entry)
+  return string.format('%d %d %d %s %s %s', entry.tokens, entry.most, entry.cost, entry.user, entry.key, entry.names)
 end
 
--- Gives back what those have reserved that nobody renewed in time, but for the ids in `spared`.
-local function sweep(spared)
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now)) do
-    if not spared[id] then
-      local tokens, names = reservation(id)
-      for name in each(names or '') do take(name, -tokens, -1) end
-      redis.call('SET', prefix .. ':expired:' .. id, names or 'plan', 'PX', NAMES)
-      redis.call('ZREM', live, id)
-      redis.call('HDEL', reserved, id)
-    end
-  end
+local function unpacked(text)
+  local tokens, most, cost, user, key, names = string.match(text, '^(%S+) (%S+) (%S+) (%S+) (%S+) ?(.*)$')
+  return {
+    tokens = tonumber(tokens), most = tonumber(most), cost = tonumber(cost), user = user, key = key, names = names,
+  }
+end
+
+-- What a request has reserved; nil where there is nothing.
+local function reservation(id)
+  local text = redis.call('HGET', held, id)
+  return text and unpacked(text) or nil
+end
+
+-- What is known of a request whose reservation is gone: what it had, given back by now.
+local function former(id)
+  local text = redis.call('GET', prefix .. ':expired:' .. id)
+  if text then return unpacked(text) end
+  return {tokens = 0, most = 0, cost = 0, user = UNKNOWN, key = UNKNOWN, names = 'plan'}
 end
 
 -- What says who runs has to outlive the buckets that count them.
@@ -96,6 +96,6 @@ local function save()
   end
   if runs then
     redis.call('PEXPIRE', live, KEEP + IDLE)
-    redis.call('PEXPIRE', reserved, KEEP + IDLE)
+    redis.call('PEXPIRE', held, KEEP + IDLE)
   end
 end

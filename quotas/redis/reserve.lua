@@ -1,18 +1,25 @@
--- Reserves tokens, a request and places for replies in every bucket, or in none. Idempotent by request.
+-- Reserves tokens, a request and places for replies in every bucket, and their most in every budget; or nothing anywhere.
+-- Idempotent by request.
 --
 -- KEYS[1]  v1:{o:<organization>}
--- ARGV     time to live (ms), number of buckets, for each: name, tokens per minute, requests per minute, replies at once
---          (0: no limit); then for each reply: request id, tokens
--- returns  {verdict, the bucket that refused (from 1), ms to wait, time now (ms), for each bucket: tokens used,
---          requests used, replies running}
---          verdict 0 reserved (now or before), 1 not enough tokens, 2 not enough requests, 3 too many replies
+-- ARGV     time to live (ms), user, API key (-: none);
+--          number of buckets, for each: name, tokens per minute, requests per minute, replies at once (0: no limit);
+--          number of hard budgets, for each: subject, unit, days (0: calendar month), limit;
+--          for each reply: request id, tokens of the minute, most tokens, most cost (1e-10)
+-- returns  {verdict, what refused (from 1, of buckets or budgets), ms to wait, time now (ms), taken and reserved of the
+--          budget that refused, for each bucket: tokens used, requests used, replies running}
+--          verdict 0 reserved (now or before), 1 not enough tokens, 2 not enough requests, 3 too many replies,
+--          4 beyond a budget, 5 a budget's counter is not known
 --
--- All replies of one call are one request. Of several refusals the one with the longest wait is told. Keys: buckets.lua.
-local ttl, count = tonumber(ARGV[1]), tonumber(ARGV[2])
-local replies = 3 + 4 * count
+-- All replies of one call are one request. Of several refusals the one with the longest wait is told. A budget's wait is
+-- 0 where replies that run hold what is missing. Keys: buckets.lua, counters.lua.
+local ttl, user, key, count_of_buckets = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local budgets_at = 5 + 4 * count_of_buckets
+local count_of_budgets = tonumber(ARGV[budgets_at])
+local replies = budgets_at + 1 + 4 * count_of_budgets
 local mine, names = {}, {}
-for index = 1, count do
-  local at = 4 * index - 1
+for index = 1, count_of_buckets do
+  local at = 1 + 4 * index
   mine[index] = bucket(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
   mine[index].concurrent = tonumber(ARGV[at + 3])
   names[index] = ARGV[at]
@@ -20,22 +27,66 @@ end
 names = table.concat(names, ' ')
 
 local asked, fresh, wanted = {}, {}, 0
-for at = replies, #ARGV, 2 do asked[ARGV[at]] = true end
+for at = replies, #ARGV, 4 do asked[ARGV[at]] = true end
 sweep(asked)
-for at = replies, #ARGV, 2 do
+for at = replies, #ARGV, 4 do
   local id = ARGV[at]
   if redis.call('ZSCORE', live, id) then
     redis.call('ZADD', live, 'GT', now + ttl, id)
   elseif redis.call('EXISTS', prefix .. ':settled:' .. id) == 0 then
-    fresh[#fresh + 1] = at
-    wanted = wanted + tonumber(ARGV[at + 1])
+    fresh[#fresh + 1] = {
+      id = id,
+      entry = {
+        tokens = tonumber(ARGV[at + 1]), most = tonumber(ARGV[at + 2]), cost = tonumber(ARGV[at + 3]),
+        user = user, key = key, names = names,
+      },
+    }
+    wanted = wanted + fresh[#fresh].entry.tokens
   end
 end
 
-local verdict, refusing, wait = 0, 0, -1
+local verdict, refusing, wait, taken, reserved = 0, 0, -1, 0, 0
 local function refuse(why, index, ms)
-  if ms > wait then verdict, refusing, wait = why, index, ms end
+  if ms <= wait then return false end
+  verdict, refusing, wait = why, index, ms
+  return true
 end
+
+-- When a period has room again for so much; 0 where replies that run hold it.
+local function until_room(days, day, amounts, first, over, now_held)
+  if over <= now_held then return 0 end
+  if days == 0 then return month_of(first + 31) * DAY - now end
+  for at = 1, #amounts do
+    over = over - amounts[at]
+    if over <= 0 then return (day + at) * DAY - now end
+  end
+  return (day + days) * DAY - now
+end
+
+local function check_budget(index)
+  local at = budgets_at + 4 * index - 3
+  local unit, days, limit = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local name = ARGV[at] .. ' ' .. unit
+  local there, now_held = unpack(redis.call('HMGET', counted, name, name .. ' held'))
+  if not there then
+    verdict, refusing, wait = 5, index, math.huge
+    return
+  end
+  now_held = tonumber(now_held or 0)
+  local seen, ahead = {}, {}
+  for _, reply in ipairs(fresh) do
+    local day = day_of(reply.id)
+    local period = days == 0 and month_of(day) or 0
+    seen[day] = seen[day] or {taken_in(name, days, day)}
+    local sum, amounts, first = unpack(seen[day])
+    ahead[period] = (ahead[period] or 0) + (unit == 'tokens' and reply.entry.most or reply.entry.cost)
+    local over = sum + ahead[period] - limit
+    if over > 0 and refuse(4, index, math.max(0, until_room(days, day, amounts, first, over, now_held))) then
+      taken, reserved = sum, now_held
+    end
+  end
+end
+
 if #fresh > 0 then
   for index, found in ipairs(mine) do
     local tokens, requests = found.tokens + wanted - found.tokens_limit, found.requests + 1 - found.requests_limit
@@ -47,16 +98,17 @@ if #fresh > 0 then
     end
     if found.concurrent > 0 and found.running + #fresh > found.concurrent then refuse(3, index, 0) end
   end
+  for index = 1, count_of_budgets do check_budget(index) end
 end
 if verdict == 0 and #fresh > 0 then
   for _, found in ipairs(mine) do
     if found.requests_limit > 0 then found.requests = found.requests + 1 end
   end
-  for _, at in ipairs(fresh) do hold(ARGV[at], tonumber(ARGV[at + 1]), names, now + ttl) end
+  for _, reply in ipairs(fresh) do hold(reply.id, reply.entry, now + ttl) end
 end
-save()
+save_all()
 
-local answer = {verdict, refusing, math.max(0, wait), now}
+local answer = {verdict, refusing, wait == math.huge and 0 or math.max(0, wait), now, taken, reserved}
 for _, found in ipairs(mine) do
   answer[#answer + 1] = math.ceil(found.tokens)
   answer[#answer + 1] = math.ceil(found.requests)

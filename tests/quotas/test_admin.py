@@ -1,5 +1,6 @@
 """Plans and subscriptions can be changed in the admin; the ledger cannot."""
 
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -8,9 +9,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from quotas.models import LedgerEntry, Plan, Subscription
+from quotas.models import Budget, LedgerEntry, Plan, Price, Stop, Subscription
 from quotas.selectors import ledger_of, plan_of
-from quotas.services import make_default
+from quotas.services import Prices, make_default, sync_price
 from tests.admin_rows import make_model, make_rows, signed_in
 from tests.conftest import Person
 
@@ -23,7 +24,14 @@ def staff(make_person: Any) -> Client:
 
 
 def plan_form(**changes: str) -> dict[str, str]:
-    return {"name": "free", "tier": "free", "tokens_per_minute": "5000", "concurrent": "2", **changes}
+    return {
+        "name": "free",
+        "tier": "free",
+        "tokens_per_minute": "5000",
+        "concurrent": "2",
+        "isolation": "own",
+        **changes,
+    }
 
 
 def test_a_changed_plan_counts_at_once(staff: Client, make_person: Any) -> None:
@@ -49,6 +57,20 @@ def test_a_changed_plan_counts_at_once(staff: Client, make_person: Any) -> None:
         ("tier", "gold", "not one of the available choices"),
         ("name", "plus", "already exists"),
         ("name", "<b>", "Enter a valid"),
+        ("monthly_tokens", "0", "At least one token, or leave it empty"),
+        ("monthly_tokens", "-1", "greater than or equal to 0"),
+        ("monthly_tokens", "1.5", "Enter a whole number."),
+        ("monthly_tokens", "9" * 17, "At most 9,007,199,254,740,991 tokens."),
+        ("monthly_cost", "0", "At least 0.01, or leave it empty"),
+        ("monthly_cost", "-3", "At least 0.01, or leave it empty"),
+        ("monthly_cost", "0.001", "no more than 2 decimal places"),
+        ("monthly_cost", "900001", "At most 900,000."),
+        ("monthly_cost", "9" * 40, "no more than 12 digits"),
+        ("monthly_cost", "NaN", "Enter a number."),
+        ("context_tokens", "0", "At least one token, or leave it empty"),
+        ("output_tokens", "-1", "greater than or equal to 0"),
+        ("isolation", "none", "not one of the available choices"),
+        ("models", "no such model", "not one of the available choices"),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said(staff: Client, field: str, value: str, message: str) -> None:
@@ -135,3 +157,103 @@ def test_a_hand_made_organization_is_refused_in_words(staff: Client, value: str)
     assert page.status_code == 200
     assert page.context["adminform"].form.errors["organization"]
     assert staff.get(address, {"organization": value}).status_code == 200
+
+
+def test_a_plan_without_models_has_all_and_one_with_some_has_these(staff: Client, make_person: Any) -> None:
+    person, small, big = make_person("finn@example.com", plan="free"), make_model("small"), make_model("big")
+    address = reverse("admin:quotas_plan_change", args=[Plan.objects.get(name="free").pk])
+    caps = {"context_tokens": "100", "output_tokens": "10", "monthly_cost": "2.50", "isolation": "shared"}
+    assert staff.post(address, {**plan_form(**caps), "models": [small.name]}).status_code == 302
+    limits = plan_of(person.organization.id)
+    assert (limits.allows(small.name), limits.allows(big.name), limits.shares_cache) == (True, False, True)
+    assert (limits.context(4096), limits.context(50), limits.output_tokens) == (100, 50, 10)
+    assert [(each.scope, each.limit) for each in limits.budgets] == [("plan", 25_000_000_000)]
+    small.delete()
+    assert "small (gone)" in staff.get(address).content.decode()
+    assert staff.post(address, plan_form()).status_code == 302
+    limits = plan_of(person.organization.id)
+    assert (limits.allows(big.name), limits.context(4096), limits.budgets) == (True, 4096, ())
+
+
+def budget_form(person: Person, **changes: str) -> dict[str, str]:
+    form = {"organization": str(person.organization.pk), "scope": "organization", "period": "month", "hard": "on"}
+    return {**form, **changes}
+
+
+def test_a_budget_counts_at_once_and_is_changed_and_deleted(staff: Client, person: Person) -> None:
+    add = reverse("admin:quotas_budget_add")
+    assert plan_of(person.organization.id).budgets == ()
+    assert staff.post(add, budget_form(person, limit_cost="20")).status_code == 302
+    assert [each.limit for each in plan_of(person.organization.id).budgets] == [20 * 10**10]
+    again = staff.post(add, budget_form(person, limit_cost="30"))
+    assert "There is such a budget already" in again.content.decode()
+    form = budget_form(person, scope="key", subject_id=str(person.key.pk), period="rolling", days="7", limit_tokens="5")
+    assert staff.post(add, form).status_code == 302
+    assert Budget.objects.get(scope="key").subject_id == person.key.chain_id
+    row = Budget.objects.get(scope="organization")
+    change = reverse("admin:quotas_budget_change", args=[row.pk])
+    assert staff.post(change, budget_form(person, limit_tokens="9", days="5")).status_code == 302
+    row.refresh_from_db()
+    assert (row.limit_tokens, row.limit_cost, row.days) == (9, None, None)
+    assert staff.get(reverse("admin:quotas_budget_changelist")).status_code == 200
+    assert staff.post(reverse("admin:quotas_budget_delete", args=[row.pk]), {"post": "yes"}).status_code == 302
+    assert [each.scope for each in plan_of(person.organization.id).budgets] == ["key"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "Give one limit: a cost, or tokens."),
+        ({"limit_cost": "1", "limit_tokens": "1"}, "Give one limit: a cost, or tokens."),
+        ({"limit_cost": "0"}, "At least 0.01"),
+        ({"limit_cost": "-1"}, "At least 0.01"),
+        ({"limit_cost": "900000.01"}, "At most 900,000."),
+        ({"limit_tokens": "2.5"}, "Enter a whole number."),
+        ({"limit_tokens": "1", "period": "rolling"}, "How many days?"),
+        ({"limit_tokens": "1", "period": "rolling", "days": "0"}, "At least one day."),
+        ({"limit_tokens": "1", "period": "rolling", "days": "91"}, "less than or equal to 90"),
+        ({"limit_tokens": "1", "scope": "member"}, "That is no member of the organization"),
+        ({"limit_tokens": "1", "scope": "key", "subject_id": "01936b5e-0000-7000-8000-000000000000"}, "no API key"),
+        ({"limit_tokens": "1", "scope": "key", "subject_id": "x"}, "Enter a valid UUID."),
+        ({"limit_tokens": "1", "organization": "x"}, "is not a valid UUID"),
+    ],
+)
+def test_what_is_wrong_with_a_budget_is_said(
+    staff: Client, person: Person, changes: dict[str, str], message: str
+) -> None:
+    page = staff.post(reverse("admin:quotas_budget_add"), budget_form(person, **changes))
+    assert page.status_code == 200
+    assert message in page.content.decode()
+    assert not Budget.objects.exists()
+
+
+def price_form(begins: datetime, **changes: str) -> dict[str, str]:
+    when = {"valid_from_0": f"{begins:%Y-%m-%d}", "valid_from_1": f"{begins:%H:%M:%S}"}
+    return {"model": "small", **when, "input": "1", "cached": "0.1", "output": "2", **changes}
+
+
+def test_prices_are_added_and_taken_back_before_they_begin(staff: Client, person: Person) -> None:
+    model = make_model()
+    sync_price(model.name, Prices(model.price_input, model.price_cached, model.price_output))
+    add = reverse("admin:quotas_price_add")
+    tomorrow = timezone.now() + timedelta(days=1)
+    for wrong in (price_form(timezone.now()), price_form(tomorrow, input="-1"), price_form(tomorrow, model="other")):
+        assert staff.post(add, wrong).status_code == 200
+    assert staff.post(add, price_form(tomorrow)).status_code == 302
+    first, second = Price.objects.order_by("valid_from")
+    assert staff.post(reverse("admin:quotas_price_delete", args=[first.pk]), {"post": "yes"}).status_code == 403
+    assert staff.post(reverse("admin:quotas_price_change", args=[second.pk]), price_form(tomorrow)).status_code == 403
+    assert staff.post(reverse("admin:quotas_price_delete", args=[second.pk]), {"post": "yes"}).status_code == 302
+    assert Price.objects.get() == first
+
+
+def test_a_stop_is_added_once_and_deleted(staff: Client, person: Person) -> None:
+    add = reverse("admin:quotas_stop_add")
+    for organization in ("", str(person.organization.pk)):
+        assert plan_of(person.organization.id).stopped == ("" if not organization else "Back at noon.")
+        form = {"organization": organization, "message": "Back at noon."}
+        assert staff.post(add, form).status_code == 302
+        assert "It is stopped already." in staff.post(add, form).content.decode()
+    for row in Stop.objects.all():
+        assert staff.post(reverse("admin:quotas_stop_delete", args=[row.pk]), {"post": "yes"}).status_code == 302
+    assert plan_of(person.organization.id).stopped == ""

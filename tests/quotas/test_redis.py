@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from chatsite.ids import new_id
 from chatsite.redis import sync_client
-from quotas.selectors import STANDING, quota_prefix
-from quotas.services import RENEW, RESERVE, SETTLE
+from quotas.scripts import RENEW, RESERVE, SETTLE, STANDING, quota_prefix
 
 TTL, REMEMBER = 10_000, 3_600_000
+USER = new_id()
 # name -> tokens a minute, requests a minute, replies at once; 0: no limit
 LIMITS = {"plan": (1000, 20, 3), "key:a": (600, 4, 2), "key:b": (0, 0, 1)}
 CALLERS = [("plan",), ("plan", "key:a"), ("plan", "key:b")]
@@ -134,7 +134,8 @@ class Run:
     def reserve(self, wanted: dict[int, int], names: tuple[str, ...]) -> int:
         replies = {self.name(number): tokens for number, tokens in wanted.items()}
         buckets = [part for name in names for part in (name, *LIMITS[name])]
-        args = [TTL, len(names), *buckets, *(part for reply in replies.items() for part in reply)]
+        wants = [part for id, tokens in replies.items() for part in (id, tokens, 0, 0)]
+        args = [TTL, str(USER), "-", len(names), *buckets, 0, *wants]
         verdict, refusing, wait, now, *_ = RESERVE.call_sync(self.client, self.prefix, *args)
         assert verdict in self.model.reserve(self.time(now), replies, names)
         assert (wait > 0) == (verdict in (1, 2))
@@ -146,7 +147,7 @@ class Run:
         request = self.name(number)
         reserved, _ = self.model.reserved.get(request, (0, ()))
         actual = int(reserved * share)  # within its reservation, as an honest one is
-        counted, now = SETTLE.call_sync(self.client, self.prefix, request, actual, REMEMBER)
+        counted, now = SETTLE.call_sync(self.client, self.prefix, request, actual, 0, 0, REMEMBER)
         assert counted == self.model.settle(self.time(now), request, actual)
         self.check()
 
@@ -154,7 +155,7 @@ class Run:
         request = self.name(number)
         if request not in self.model.live:
             return  # runners renew what they run; a renewal of something lost is tested elsewhere
-        _, now = RENEW.call_sync(self.client, self.prefix, TTL, 0, request)
+        _, now, _ = RENEW.call_sync(self.client, self.prefix, TTL, 0, 256, 128, request, -1)
         self.model.live[request] = self.time(now) + TTL
         self.check()
 
@@ -170,7 +171,7 @@ class Run:
 
     def check(self) -> None:
         """What must always hold, whatever the sequence was; and that Redis says what the model does."""
-        args = [part for name, limits in LIMITS.items() for part in (name, *limits[:2])]
+        args = [len(LIMITS), *(part for name, limits in LIMITS.items() for part in (name, *limits[:2]))]
         reported, *counts = STANDING.call_sync(self.client, self.prefix, *args)
         now = self.time(reported)
         assert self.started is not None
@@ -185,7 +186,7 @@ class Run:
             refilled = (now - self.started) * per_minute / 60_000
             assert not per_minute or bucket.spent + bucket.reserved <= per_minute + refilled + 1
             assert not at_once or bucket.running <= at_once
-        assert self.client.zcard(f"{self.prefix}:live") == self.client.hlen(f"{self.prefix}:reserved")
+        assert self.client.zcard(f"{self.prefix}:live") == self.client.hlen(f"{self.prefix}:held")
 
     def end(self) -> None:
         """Everything settled and a minute gone: not a token, not a request and not a place is missing anywhere."""

@@ -21,7 +21,7 @@ from quotas.errors import (
     TooManyReplies,
 )
 from quotas.models import LedgerEntry, Plan
-from quotas.protocol import PlanLimits, Prices, Remaining, Standing
+from quotas.protocol import PlanLimits, Prices, Remaining, Standing, Used, Want
 
 TTL = 10.0
 
@@ -43,7 +43,11 @@ def key(
 async def reserve(
     organization: UUID, request: UUID, limits: PlanLimits, tokens: int, key: KeyLimits | None = None
 ) -> Remaining:
-    return await services.reserve(caller(organization, key), limits, {request: tokens}, TTL)
+    return await services.reserve(caller(organization, key), limits, {request: Want(tokens)}, TTL)
+
+
+async def settle(organization: UUID, request: UUID, tokens: int) -> None:
+    assert await services.settle(organization, request, Used(tokens))
 
 
 async def standing(organization: UUID, limits: PlanLimits, key: KeyLimits | None = None) -> Standing:
@@ -120,7 +124,7 @@ async def test_s22_a_cancelled_request_frees_its_place_exactly_once() -> None:
     await reserve(organization, first, limits, 100)
     await reserve(organization, second, limits, 100)
     for _ in range(3):
-        await services.settle(organization, first, 10)
+        await settle(organization, first, 10)
     now = await standing(organization, limits)
     assert (now.running, 105 <= now.tokens <= 110) == (1, True)
     await reserve(organization, new_id(), limits, 100)
@@ -135,7 +139,7 @@ async def test_s22_what_its_process_took_along_comes_back_when_the_reservation_e
     await expire(organization, dead)
     remaining = await reserve(organization, new_id(), limits, 100)
     assert remaining.standings[0].running == 1
-    assert await async_client().hlen(f"{selectors.quota_prefix(organization)}:reserved") == 1
+    assert await async_client().hlen(f"{selectors.quota_prefix(organization)}:held") == 1
 
 
 async def test_settling_after_the_reservation_expired_takes_what_was_used() -> None:
@@ -143,14 +147,14 @@ async def test_settling_after_the_reservation_expired_takes_what_was_used() -> N
     await reserve(organization, request, limits, 1000)
     await expire(organization, request)
     await reserve(organization, new_id(), limits, 1)  # sweeps
-    await services.settle(organization, request, 50_000)
+    await settle(organization, request, 50_000)
     assert (await standing(organization, limits)).tokens == pytest.approx(50_001, rel=0.02)
 
 
 async def test_more_used_than_reserved_overdraws_by_at_most_one_minute() -> None:
     organization, request, limits = new_id(), new_id(), plan(tokens=1000)
     await reserve(organization, request, limits, 100)
-    await services.settle(organization, request, 1_000_000)
+    await settle(organization, request, 1_000_000)
     assert 1900 <= (await standing(organization, limits)).tokens <= 2000
 
 
@@ -169,7 +173,7 @@ async def test_a_renewed_reservation_does_not_expire() -> None:
 async def test_one_call_renews_all_of_an_organization() -> None:
     organization = new_id()
     calls = services.renew_calls([(organization, new_id()), (new_id(), new_id()), (organization, new_id())], TTL)
-    assert sorted(len(call.args) - 2 for call in calls) == [1, 2]
+    assert sorted((len(call.args) - 4) / 2 for call in calls) == [1, 2]
 
 
 async def test_after_redis_lost_everything_running_requests_count_again() -> None:
@@ -179,7 +183,7 @@ async def test_after_redis_lost_everything_running_requests_count_again() -> Non
     await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
     with pytest.raises(TooManyReplies):
         await reserve(organization, new_id(), limits, 10)
-    await services.settle(organization, request, 500)
+    await settle(organization, request, 500)
     now = await standing(organization, limits)
     assert (now.running, 490 <= now.tokens <= 500) == (0, True)
 
@@ -195,7 +199,7 @@ async def test_restoring_takes_the_tokens_once() -> None:
 async def test_a_renewal_that_comes_late_does_not_revive_a_settled_request() -> None:
     organization, request, limits = new_id(), new_id(), plan()
     await reserve(organization, request, limits, 100)
-    await services.settle(organization, request, 0)
+    await settle(organization, request, 0)
     await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
     assert (await standing(organization, limits)).running == 0
 
@@ -204,7 +208,7 @@ async def test_nothing_stays_in_redis_of_an_organization_that_went_quiet() -> No
     organization = new_id()
     request = new_id()
     await reserve(organization, request, plan(), 100)
-    await services.settle(organization, request, 10)
+    await settle(organization, request, 10)
     keys = await async_client().keys(f"{selectors.quota_prefix(organization)}*")
     assert keys
     for key in keys:
@@ -282,7 +286,7 @@ async def test_the_longest_of_the_waits_is_told() -> None:
 async def test_settling_gives_back_to_every_bucket() -> None:
     organization, request, limits, own = new_id(), new_id(), plan(), key(tokens=500, concurrent=1)
     await reserve(organization, request, limits, 400, own)
-    await services.settle(organization, request, 30)
+    await settle(organization, request, 30)
     for now in (await standing(organization, limits), await standing(organization, limits, own)):
         assert (now.running, 25 <= now.tokens <= 30) == (0, True)
 
@@ -290,21 +294,21 @@ async def test_settling_gives_back_to_every_bucket() -> None:
 async def test_a_request_counts_in_its_minute_even_if_nothing_came_of_it() -> None:
     organization, request, limits = new_id(), new_id(), plan(requests=1)
     await reserve(organization, request, limits, 10)
-    await services.settle(organization, request, 0)
+    await settle(organization, request, 0)
     with pytest.raises(RequestsPerMinuteExceeded):
         await reserve(organization, new_id(), limits, 10)
 
 
 async def test_several_replies_are_one_request_and_are_taken_or_refused_together() -> None:
     organization, limits = new_id(), plan(tokens=100, concurrent=4, requests=10)
-    three = {new_id(): 20 for _ in range(3)}
+    three = {new_id(): Want(20) for _ in range(3)}
     for _ in range(2):
         now = (await services.reserve(caller(organization), limits, three, TTL)).standings[0]
         assert (now.running, now.requests, 55 <= now.tokens <= 60) == (3, 1, True)
     with pytest.raises(TooManyReplies):
-        await services.reserve(caller(organization), limits, {new_id(): 1, new_id(): 1}, TTL)
+        await services.reserve(caller(organization), limits, {new_id(): Want(1), new_id(): Want(1)}, TTL)
     with pytest.raises(RequestExceedsLimit, match="asks for 5 replies, and the test plan allows 4"):
-        await services.reserve(caller(organization), limits, {new_id(): 1 for _ in range(5)}, TTL)
+        await services.reserve(caller(organization), limits, {new_id(): Want(1) for _ in range(5)}, TTL)
     assert (await standing(organization, limits)).running == 3
 
 
@@ -319,7 +323,7 @@ async def test_a_key_s_reservation_that_expired_is_charged_where_it_belongs() ->
         if expected:
             await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
         assert (await standing(organization, limits, own)).running == expected
-        await services.settle(organization, request, 200)
+        await settle(organization, request, 200)
         assert (await standing(organization, limits, own)).running == 0
     assert 390 <= (await standing(organization, limits, own)).tokens <= 400
 
@@ -350,13 +354,13 @@ async def test_without_redis_nothing_is_admitted(settings: pytest.FixtureRequest
 
 
 @dataclass(frozen=True)
-class Used:
+class Tokens:
     input: int
     cached: int
     output: int
 
 
-def record(request_id: UUID, used: Used, **changes: object) -> None:
+def record(request_id: UUID, used: Tokens, **changes: object) -> None:
     fields = {
         "request_id": request_id,
         "organization_id": new_id(),
@@ -373,8 +377,8 @@ def record(request_id: UUID, used: Used, **changes: object) -> None:
 
 def test_s23_one_ledger_row_for_each_request(db: None) -> None:
     request_id = new_id()
-    record(request_id, Used(812, 640, 245))
-    record(request_id, Used(812, 640, 999), outcome="failed")
+    record(request_id, Tokens(812, 640, 245))
+    record(request_id, Tokens(812, 640, 999), outcome="failed")
     row = LedgerEntry.objects.get(request_id=request_id)
     assert (row.input, row.cached, row.output, row.outcome) == (812, 640, 245, "succeeded")
     assert row.cost == Decimal("0.0001216000")  # (172 * 0.10 + 640 * 0.01 + 245 * 0.40) / 1,000,000
@@ -382,21 +386,21 @@ def test_s23_one_ledger_row_for_each_request(db: None) -> None:
 
 def test_s23_a_request_that_gave_nothing_has_a_row_that_costs_nothing(db: None) -> None:
     request_id = new_id()
-    record(request_id, Used(0, 0, 0), outcome="cancelled")
+    record(request_id, Tokens(0, 0, 0), outcome="cancelled")
     assert LedgerEntry.objects.get(request_id=request_id).cost == 0
 
 
 def test_the_ledger_row_shares_the_fate_of_the_transaction(db: None) -> None:
     request_id = new_id()
     with pytest.raises(RuntimeError), transaction.atomic():
-        record(request_id, Used(1, 0, 1))
+        record(request_id, Tokens(1, 0, 1))
         raise RuntimeError
     assert not LedgerEntry.objects.filter(request_id=request_id).exists()
 
 
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_s24_the_ledger_is_append_only(db: None, change: str) -> None:
-    record(new_id(), Used(1, 0, 1))
+    record(new_id(), Tokens(1, 0, 1))
     rows = LedgerEntry.objects.all()
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
         rows.update(cost=0) if change == "update" else rows.delete()
@@ -405,7 +409,7 @@ def test_s24_the_ledger_is_append_only(db: None, change: str) -> None:
 
 def test_s24_the_ledger_outlives_the_account(db: None, person) -> None:
     organization_id = person.organization.id
-    record(new_id(), Used(1, 0, 1), organization_id=organization_id, user_id=person.user.id)
+    record(new_id(), Tokens(1, 0, 1), organization_id=organization_id, user_id=person.user.id)
     person.organization.delete()
     person.user.delete()
     assert LedgerEntry.objects.filter(organization_id=organization_id).count() == 1
