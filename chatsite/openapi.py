@@ -29,6 +29,13 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="A repeat with the same key and body has no second effect.",
 )
+FALLBACK_FROM = OpenApiParameter(
+    "X-Fallback-From",
+    str,
+    OpenApiParameter.HEADER,
+    response=[200],
+    description="The model that was asked for, where the smaller one answers instead.",
+)
 _ALWAYS = (400, 401, 403, 429, 500, 503)
 _WITH_BODY = (408, 413, 415)
 _IDEMPOTENT = (409, 422)

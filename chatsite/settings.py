@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from celery.schedules import crontab
 from environs import Env
 
 from chatsite.logs import redact
@@ -69,6 +70,7 @@ INSTALLED_APPS = [
     "chatsite.apps.ChatsiteConfig",
     "chatsite.accounts.apps.AccountsConfig",
     "quotas.apps.QuotasConfig",
+    "quotas.billing.apps.BillingConfig",
     "inference.apps.InferenceConfig",
     "conversations.apps.ConversationsConfig",
 ]
@@ -259,8 +261,6 @@ RUNNER_STREAMS = env.int("RUNNER_STREAMS", 512)  # streams of one runner process
 COALESCE_SECONDS = env.float("COALESCE_SECONDS", 0.1)  # tokens of a busy stream are gathered up to this long
 LOG_TTL_SECONDS = 120  # a token log lives so long after its message is final
 PROMPT_TTL_SECONDS = 3600
-FIRST_TOKEN_TIMEOUT_SECONDS = env.float("FIRST_TOKEN_TIMEOUT_SECONDS", 60.0)
-IDLE_TOKEN_TIMEOUT_SECONDS = env.float("IDLE_TOKEN_TIMEOUT_SECONDS", 20.0)
 STOP_WAIT_SECONDS = 2.0
 CANCEL_ON_DISCONNECT = False  # native routes: a closed connection does not end a reply
 COMPLETIONS_OUTLIVE_CALLERS = False  # OpenAI-compatible routes: a closed connection cancels the call
@@ -278,6 +278,8 @@ REQUEST_OWNERS_IN_ADMIN = {  # inference.admin_owners
     "kept_completion": "inference.admin_kept.KeptCallPages",
 }
 CURRENCY = env.str("CURRENCY", "USD")  # of the prices in models.toml
+# Asked when what budgets have spent is read from the ledger (quotas.counters)
+OPEN_REQUESTS = "inference.reservations.open_requests"
 
 # Background work
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", REDIS_URL)
@@ -306,6 +308,26 @@ CELERY_BEAT_SCHEDULE = {
         "task": "inference.tasks.forget_kept_calls",
         "schedule": timedelta(hours=1),
         "options": {"expires": 600},
+    },
+    "make-ledger-partitions": {
+        "task": "quotas.tasks.make_partitions",
+        "schedule": timedelta(hours=12),
+        "options": {"expires": 3600},
+    },
+    "check-budgets": {
+        "task": "quotas.billing.tasks.check_budgets",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 50},
+    },
+    "roll-up-usage": {
+        "task": "quotas.tasks.roll_up_usage",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 50},
+    },
+    "check-usage": {
+        "task": "quotas.tasks.check_usage",
+        "schedule": crontab(hour="2", minute="40"),
+        "options": {"expires": 6 * 3600},
     },
     "forget-old-sessions": {
         "task": "chatsite.accounts.tasks.forget_old_sessions",

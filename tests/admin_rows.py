@@ -10,13 +10,15 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
-from chatsite.accounts.models import KeyEvent, User
+from chatsite.accounts import history
+from chatsite.accounts.models import Invitation, KeyEvent, OrganizationEvent, User
+from chatsite.accounts.protocol import Actor, Via
 from chatsite.ids import new_id
 from conversations.models import Conversation, Message, Share, TextAccess
 from inference.models import CallReading, KeptCall, Model, Replica, Request, TextKeeping
 from inference.protocol import Usage
-from quotas.models import LedgerEntry, Plan
-from quotas.services import Prices, record_usage
+from quotas.models import Budget, LedgerEntry, Plan, Price, Stop
+from quotas.services import Prices, record_usage, sync_price
 from tests.conftest import Person
 
 SECRET = "what nobody may see without a reason"
@@ -24,6 +26,9 @@ HOSTILE = "<script>window.ran = 1</script>"
 LISTS = [
     "accounts_user",
     "accounts_organization",
+    "accounts_membership",
+    "accounts_invitation",
+    "accounts_organizationevent",
     "accounts_apikey",
     "accounts_keyevent",
     "usersessions_usersession",
@@ -38,6 +43,9 @@ LISTS = [
     "quotas_ledgerentry",
     "quotas_plan",
     "quotas_subscription",
+    "quotas_budget",
+    "quotas_price",
+    "quotas_stop",
     "conversations_conversation",
     "conversations_message",
     "conversations_share",
@@ -75,6 +83,9 @@ class Rows:
         yield from [
             ("accounts_user", self.person.user.pk),
             ("accounts_organization", self.person.organization.pk),
+            ("accounts_membership", self.person.user.memberships.get().pk),
+            ("accounts_invitation", Invitation.objects.get(organization=self.person.organization).pk),
+            ("accounts_organizationevent", OrganizationEvent.objects.latest("id").pk),
             ("accounts_apikey", self.person.key.pk),
             ("accounts_keyevent", KeyEvent.objects.filter(key_id=self.person.key.pk).latest("id").pk),
             ("inference_request", self.request.pk),
@@ -86,6 +97,9 @@ class Rows:
             ("quotas_ledgerentry", self.ledger.pk),
             ("quotas_plan", Plan.objects.get(name="free").pk),
             ("quotas_subscription", self.person.organization.pk),
+            ("quotas_budget", self.person.organization.budgets.get().pk),
+            ("quotas_price", Price.objects.get(model=self.model.name).pk),
+            ("quotas_stop", Stop.objects.get(organization=self.person.organization).pk),
             ("conversations_conversation", self.conversation.pk),
             ("conversations_message", self.reply.pk),
             ("conversations_share", self.share.pk),
@@ -112,7 +126,30 @@ def make_rows(person: Person, model: Model, **request: Any) -> Rows:
         staff_id=person.user.id, staff_email=person.user.email, conversation_id=conversation.id, reason="Ticket 4711."
     )
     make_kept(person, model)
+    make_limits(person, model)
+    make_invited(person)
     return Rows(person, model, replica, conversation, question, reply, row, share, access)
+
+
+def make_limits(person: Person, model: Model) -> None:
+    """A budget that is far from spent, a price list, and a stop: nobody sends anything here."""
+    Budget.objects.create(organization=person.organization, limit_cost=Decimal(100))
+    sync_price(model.name, Prices(model.price_input, model.price_cached, model.price_output))
+    Stop.objects.create(organization=person.organization)
+
+
+def make_invited(person: Person) -> Invitation:
+    """Somebody who was asked to join the person's organization."""
+    invitation = Invitation.objects.create(
+        organization=person.organization,
+        email="grace@example.com",
+        digest=str(person.organization.pk),
+        invited_by=person.user,
+        expires_at=timezone.now() + timedelta(days=7),
+    )
+    by = Actor(person.user.pk, Via.PAGE, "192.0.2.1")
+    history.record(person.organization.pk, OrganizationEvent.Kind.INVITED, by, invitation_id=invitation.pk)
+    return invitation
 
 
 def make_kept(person: Person, model: Model) -> KeptCall:

@@ -23,6 +23,7 @@ from chatsite.accounts.selectors import principal_of
 from chatsite.redis import close_async_client, sync_client
 from inference import keeping
 from inference import selectors as inference_selectors
+from quotas import prices as quota_prices
 from quotas import selectors as quota_selectors
 from quotas.models import Plan
 from quotas.services import subscribe
@@ -34,7 +35,7 @@ test_database.install()
 PASSWORD = "correct horse battery staple"
 FAST_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 SEEDS = [
-    importlib.import_module(f"quotas.migrations.{name}").seed for name in ("0002_plans", "0005_requests_per_minute")
+    importlib.import_module(f"quotas.migrations.{name}").seed for name in ("0002_plans", "0005_requests_per_minute", "0007_plan_caps")
 ]
 
 
@@ -81,6 +82,7 @@ def _fresh_caches() -> Iterator[None]:
     account_services.known_keys.clear()
     account_sessions.seen_lately.clear()
     quota_selectors.known_plans.clear()
+    quota_prices.known_prices.clear()
     inference_selectors.known_models.clear()
     keeping.known_days.clear()
 

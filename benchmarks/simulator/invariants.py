@@ -98,6 +98,9 @@ def _knowledge(results: Results, policy: str) -> Iterator[Row]:
             yield Row(
                 "9", f"refused though it would have met its objective, at {load} % load", "≤ 0.02", 0, 0.02, wrong
             )
+    if policy == OURS:
+        wrong = figure(results, "free-flood", CONTROL, "extra", "wrongly_refused")
+        yield Row("9", "the same beside a 5x free flood", "≤ 0.02", 0, 0.02, wrong)
     ideal = figure(results, "chat", policy, "extra", "of_ideal")
     yield Row("10", "chats: prefix hits over those of an infinite cache", "≥ 0.85", 0.85, 1.01, ideal)
     balance = figure(results, "steady-50", policy, "extra", "max_mean_in_flight")

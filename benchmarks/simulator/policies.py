@@ -13,7 +13,7 @@ OURS = "chatsite"
 NO_FLOOR = "chatsite, no decode floor"
 NO_GATE = "chatsite, no gate"
 NO_AFFINITY = "chatsite, no affinity"
-CONTROL = "chatsite, every third refusal let in"
+CONTROL = "chatsite, every fifth refusal let in"
 NO_SHEDDING = "chatsite, no shedding"
 ROUND_ROBIN = "first come, round robin"
 LEAST = "least loaded"
@@ -43,7 +43,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     NO_FLOOR: scheduler(floor=False),
     NO_GATE: scheduler(gate=False),
     NO_AFFINITY: scheduler(affinity=False),
-    CONTROL: scheduler(control=1 / 3),
+    CONTROL: scheduler(control=1 / 5),
     NO_SHEDDING: scheduler(shedding=False),
     ROUND_ROBIN: RoundRobin,
     LEAST: LeastLoaded,

@@ -136,7 +136,7 @@ def special() -> Iterator[Scenario]:
         "Free flood",
         "Paid traffic of 30 % of the capacity; then free users send five times the capacity.",
         flood,
-        (OURS, NO_FLOOR, NO_GATE, LEAST, ROUND_ROBIN),
+        (OURS, NO_FLOOR, NO_GATE, LEAST, ROUND_ROBIN, CONTROL),
         full=Scale(150, 30, 10),
         extra=figures.flood,
     )

@@ -5,8 +5,9 @@ inference/scheduling. Only the plumbing is here and in `upkeep`.
 """
 
 import random
-from collections import deque
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from benchmarks.simulator.cluster import SHED, Cluster, Replica, Request
 from benchmarks.simulator.replica_view import ReplicaView
@@ -14,19 +15,20 @@ from benchmarks.simulator.tickets import Audit, Options, Ticket
 from benchmarks.simulator.upkeep import Upkeep
 from inference.scheduling.admission import Action, RetryBudget, admit, should_preempt, victim
 from inference.scheduling.book import Book, Committed, Counters, Head
-from inference.scheduling.capacity import slots
-from inference.scheduling.prediction import Ahead, Prediction, Predictor, lane_share
+from inference.scheduling.outlook import Counted, Place, View
+from inference.scheduling.prediction import Predictor
 from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes
 from inference.scheduling.routing import Demand, Load, assess, choose, usable, with_best_match_first
 from inference.scheduling.settings import LANES, SchedulerSettings
 
-PEEK = 4  # heads of each lane
+PEEK = 8  # heads of each lane
 WAKE_SECONDS = 0.002  # from an event until a runner has looked
 MATCHES_KEPT = 0.25  # seconds
-PREEMPT_EVERY = 0.25  # seconds between two victims for one request
+PREEMPTION_PAUSE = 0.2  # seconds after a victim was told
 NO_DEADLINE = 10**12
 AUDIT_SECONDS = 0.05
-RATE_SECONDS = 10.0  # over which the rate of ends is taken
+MEAN_ALPHA = 0.1
+COUNTERS_SECONDS = 0.05
 
 
 class Scheduler:
@@ -46,11 +48,13 @@ class Scheduler:
         self.retries = RetryBudget(self.settings.admission)
         self.runners = list(range(self.options.runners))
         self.redis_up = True
-        self._ends: dict[str, deque[float]] = {lane: deque() for lane in LANES}
+        self.seen: View | None = None
+        self.let_in: Counter[str] = Counter()  # since that was seen, by lane
+        self._ended_at = self._gap = 0.0  # seconds; between two ends, a moving average
         self._outputs: dict[str, float] = {}
-        self._inputs: dict[str, float] = {}
-        self._wake_at = -1.0
-        self._nobody_at = -1.0  # when there was no work whose place anybody could take
+        self._uncached = dict.fromkeys(LANES, 0.0)
+        self._wake_at = self._looked_at = -1.0
+        self._preempt_from = 0.0
         self._turn = 0
         self._idle: dict[str, bool] = {}
 
@@ -71,14 +75,14 @@ class Scheduler:
         ticket.uncached = max(1, job.input - max((each.tokens for each in ticket.matches.values()), default=0))
         timeout = self.settings.lane(job.lane).timeout_seconds
         ticket.deadline = NO_DEADLINE if timeout is None else self.now_ms + int(timeout * 1000)
-        self.tickets[ticket.id] = ticket
         if not self.redis_up:
-            return  # accepted; entered when Redis is back
-        self.enqueue(ticket)
+            self.tickets[ticket.id] = ticket  # accepted; entered when Redis is back
+            return
         if not self._admitted(ticket):
-            self.forget(ticket)
             self.cluster.end(request, SHED)
             return
+        self.tickets[ticket.id] = ticket
+        self.enqueue(ticket)
         self.wake()
 
     def first_token(self, request: Request) -> None:
@@ -89,8 +93,8 @@ class Scheduler:
             self.book.first_token(self.now_ms, ticket.id, ticket.attempt)
         view = self.views[ticket.replica]
         if ticket.queued_prefill == ticket.own_prefill:
-            view.prefilled(ticket.own_prefill, now - ticket.committed)
-        view.breaker = view.breaker.succeeded()
+            view.believed.prefilled(self.settings, ticket.own_prefill, now - ticket.committed)
+        view.believed.breaker = view.believed.breaker.succeeded()
         self._learn(ticket)
         self.wake()
 
@@ -98,7 +102,8 @@ class Scheduler:
         ticket = self._ticket(request)
         lane = request.job.lane
         self._outputs[lane] = _moved(self._outputs.get(lane), request.job.output)
-        self._ends[lane].append(self.cluster.now)
+        gap = self.cluster.now - self._ended_at
+        self._gap, self._ended_at = 0.9 * (self._gap or gap) + 0.1 * gap, self.cluster.now
         self.forget(ticket)
         self.wake()
 
@@ -110,7 +115,7 @@ class Scheduler:
         if view is None:
             view = self.views[replica.id] = ReplicaView(self.settings, replica, self.cluster.now)
         view.ready = True
-        view.breaker = view.breaker.came_back()
+        view.scrape(self.settings, self.cluster.now)
         self.index.forget(replica.id)
         self.describe(view)
         self.wake()
@@ -136,8 +141,7 @@ class Scheduler:
     def enqueue(self, ticket: Ticket) -> None:
         """Into the book; what was in it before keeps its rank."""
         job = ticket.request.job
-        self._inputs[job.lane] = _moved(self._inputs.get(job.lane), ticket.uncached)
-        peak = max((view.rate.value for view in self.views.values()), default=1.0)
+        peak = max((view.believed.peak_rate for view in self.views.values()), default=1.0)
         self.book.enqueue(
             self.now_ms,
             ticket.id,
@@ -156,47 +160,49 @@ class Scheduler:
         ticket.rank = ticket.rank or self.now_ms + min(self.settings.order.aging_ms, 1000 * ticket.uncached / peak)
 
     def _admitted(self, ticket: Ticket) -> bool:
-        lane = ticket.request.job.lane
-        ticket.prediction = self.predict(ticket)
-        waiting = self.book.place(ticket.id).waiting
-        admission = admit(self.settings, lane, ticket.prediction, waiting, self.rng)
-        if not self.options.shedding or admission.action is not Action.SHED:
+        """By what was seen at the last tick, as in inference.admission."""
+        job = ticket.request.job
+        if self.seen is None:
             return True
-        self.audit.shed += 1
-        ticket.let_in = self.rng.random() < self.options.control
-        self.audit.let_in += ticket.let_in
-        return ticket.let_in
+        self._look_again()
+        since = self.let_in[job.lane]
+        waiting = self.seen.waiting[job.lane] + since
+        ticket.prediction = self.seen.predict(self.settings, job.lane, job.input, ticket.expected_output, waiting)
+        admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng)
+        taken = self.seen.takes(self.settings, job.lane, job.input, ticket.expected_output, since)
+        if self.options.shedding and admission.action is Action.SHED and not taken:
+            self.audit.shed += 1
+            ticket.let_in = self.rng.random() < self.options.control
+            self.audit.let_in += ticket.let_in
+            if not ticket.let_in:
+                return False
+        self.let_in[job.lane] += 1
+        return True
 
-    def predict(self, ticket: Ticket) -> Prediction:
-        """From where it stands now, of the seconds from now."""
-        lane = ticket.request.job.lane
-        ahead = self.book.place(ticket.id).ahead
-        loads = self.loads()
-        rules = self.settings.lane(lane)
-        demand = Demand(lane, ticket.request.job.input, ticket.expected_output)
-        taking = [load for load in loads if load.usable] or loads
-        best = min(assess(self.settings, demand, load, _tokens(ticket.matches, load.id)).prefill for load in taking)
-        share = lane_share(self.settings, lane, self._backlogged())
-        return self.predictors[lane].predict(
-            Ahead(
-                requests=ahead,
-                uncached=round(ahead * self._inputs.get(lane, 0.0)),
-                slots=int(sum(max(0, slots(rules, load.capn) - load.n) for load in taking)),
-                release_rate=sum(map(self._end_rate, LANES)) * share,
-                prefill_rate=sum(load.peak_rate * load.health for load in taking) * share,
-                best_prefill=best,
-            )
+    def _look_again(self) -> None:
+        """Acceptance reads counters and lengths itself, as in inference.forecast."""
+        if self.seen is None or self.cluster.now - self._looked_at < COUNTERS_SECONDS:
+            return
+        self._looked_at = self.cluster.now
+        counters = self.book.peek(self.now_ms, 0, [place.id for place in self.seen.places]).replicas
+        held = {id: Counted(each.qpf, each.kv, each.n) for id, each in counters.items()}
+        fresh = self.seen.with_counters(self.book.waiting(), held)
+        if fresh != self.seen:
+            self.seen = fresh
+            self.let_in.clear()
+
+    def look(self) -> None:
+        """Once a second: what a runner tells all processes."""
+        loads = [load for load in self.loads() if load.usable]
+        longest = max(self._gap, self.cluster.now - self._ended_at)
+        self.seen = View(
+            waiting=self.book.waiting(),
+            uncached=dict(self._uncached),
+            learned={lane: predictor.learned for lane, predictor in self.predictors.items()},
+            places=[Place.of(load) for load in loads],
+            ends=1 / longest if self._gap else 0.0,
         )
-
-    def _backlogged(self) -> frozenset[str]:
-        """The lanes with more waiting than the moment's arrivals, as the published snapshot of lanes says."""
-        return frozenset(head.lane for head in self.book.peek(self.now_ms, 1).heads)
-
-    def _end_rate(self, lane: str) -> float:
-        ends = self._ends[lane]
-        while ends and ends[0] < self.cluster.now - RATE_SECONDS:
-            ends.popleft()
-        return len(ends) / min(RATE_SECONDS, max(1.0, self.cluster.now))
+        self.let_in.clear()
 
     def _learn(self, ticket: Ticket) -> None:
         request = ticket.request
@@ -232,9 +238,9 @@ class Scheduler:
         now = self.cluster.now
         ready = [view for view in self.views.values() if view.ready]
         counters = self.book.peek(self.now_ms, 0, [view.replica.id for view in ready]).replicas
-        pool = {view.replica.id: (view.breaker, counters[view.replica.id].n) for view in ready}
+        pool = {view.replica.id: (view.believed.breaker, counters[view.replica.id].n) for view in ready}
         taking = usable(self.settings, pool, now)
-        return [view.load(counters[view.replica.id], now, view.replica.id in taking) for view in ready]
+        return [view.believed.load(counters[view.replica.id], now, usable=view.replica.id in taking) for view in ready]
 
     def counters(self, replica: str) -> Counters:
         return self.book.peek(self.now_ms, 0, (replica,)).replicas[replica]
@@ -244,24 +250,29 @@ class Scheduler:
         self.book.describe(
             self.now_ms,
             view.replica.id,
-            capn=view.capn,
-            capkv=int(view.kv.promised),
-            peak_rate=view.rate.value,
+            capn=view.believed.capn(self.settings),
+            capkv=view.believed.capkv,
+            peak_rate=view.believed.peak_rate,
             open=view.ready,
         )
 
     def _dispatch(self) -> None:
         if not self.redis_up or not self.runners:
             return
-        while self._place_one():
-            pass
+        stuck: list[Head] = []
+        while self._place_one(stuck):
+            stuck.clear()
+        for head in stuck:
+            self._idle.pop(head.id, None)  # it found no place: whatever it waits for now is a new wait
+        if stuck:
+            self._make_place(stuck[0])
 
-    def _place_one(self) -> bool:
-        """Commits the first of the heads that can start somewhere."""
+    def _place_one(self, stuck: list[Head]) -> bool:
+        """Commits the first of the heads that can start somewhere; those before it are `stuck`."""
         heads = self.book.peek(self.now_ms, PEEK).heads
         loads = self.loads()
         matches = {head.id: self._share(head) for head in heads if head.turn}
-        return any(head.turn and self._try(head, loads) for head in with_best_match_first(heads, matches))
+        return any(head.turn and self._try(head, loads, stuck) for head in with_best_match_first(heads, matches))
 
     def _share(self, head: Head) -> float:
         ticket = self.tickets[head.id]
@@ -269,14 +280,14 @@ class Scheduler:
             ticket.matches, ticket.matched = self._match(ticket.request), self.cluster.now
         return max((each.tokens for each in ticket.matches.values()), default=0) / head.input
 
-    def _try(self, head: Head, loads: list[Load]) -> bool:
+    def _try(self, head: Head, loads: list[Load], stuck: list[Head]) -> bool:
         ticket = self.tickets[head.id]
         waited = self.cluster.now - ticket.request.job.at
         demand = _demand(head, waited)
         matches = {load.id: _tokens(ticket.matches, load.id) for load in loads}
         choice = choose(self.settings, demand, loads, matches, self.rng)
         if not choice.id:
-            self._make_place(ticket, waited)
+            stuck.append(head)
             return False
         self._turn += 1
         runner = self.runners[self._turn % len(self.runners)]
@@ -286,6 +297,8 @@ class Scheduler:
         if not committed.attempt:
             return False
         ticket.own_prefill = choice.uncached
+        mean = self._uncached[head.lane]
+        self._uncached[head.lane] = mean + MEAN_ALPHA * (choice.uncached - mean) if mean else float(choice.uncached)
         self._send(ticket, choice.id, runner, committed)
         return True
 
@@ -303,23 +316,23 @@ class Scheduler:
             self.index.add(now, replica, checkpoint_hashes(blocks, self.settings.prefix.checkpoints, matched))
         self.cluster.send(request, self.views[replica].replica)
 
-    def _make_place(self, ticket: Ticket, waited: float) -> None:
-        """Some running work ends for a request that would otherwise miss its objective."""
-        now, lane = self.cluster.now, ticket.request.job.lane
-        looked = max(ticket.preempted_for, self._nobody_at)
-        if not self.settings.lane(lane).preempts or now - looked < PREEMPT_EVERY:
+    def _make_place(self, head: Head) -> None:
+        """Some running work ends for a request that would otherwise miss its objective; as in runner.preemption."""
+        now = self.cluster.now
+        if self.seen is None or now < self._preempt_from or not self.settings.lane(head.lane).preempts:
             return
-        prediction = self.predict(ticket)
-        if not should_preempt(self.settings, lane, prediction, waited=waited, can_start=False):
+        output = max(0, head.kv - head.input)
+        prediction = self.seen.predict(self.settings, head.lane, head.input, output, ahead=0)
+        prediction = replace(prediction, trusted=self.seen.knows(head.lane))
+        waited = now - head.rank / 1000
+        if not should_preempt(self.settings, head.lane, prediction, waited=waited, can_start=False):
             return
         running = [each for each in self.book.running() if self.views[each.replica].ready]
-        chosen = victim(self.settings, lane, running)
-        ticket.preempted_for = now
-        if chosen is None:
-            self._nobody_at = now
-            return
-        self.book.preempt(self.now_ms, chosen.id, chosen.attempt)
-        self.cluster.at(now + WAKE_SECONDS, self._give_way, chosen.id, chosen.attempt)
+        chosen = victim(self.settings, head.lane, running)
+        if chosen is not None:
+            self._preempt_from = now + PREEMPTION_PAUSE
+            self.book.preempt(self.now_ms, chosen.id, chosen.attempt)
+            self.cluster.at(now + WAKE_SECONDS, self._give_way, chosen.id, chosen.attempt)
 
     def _look_for_idleness(self) -> None:
         """Counts requests that a replica would take and that order does not hold back for a lane that trails."""

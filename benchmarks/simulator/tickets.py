@@ -1,6 +1,5 @@
 """What the simulated product keeps of each request, what an experiment changes, and what is noted on the way."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -33,7 +32,6 @@ class Ticket:
     started: bool = False  # the first token of this attempt came
     moved: bool = False  # preempted or retried: its prediction is not judged
     let_in: bool = False  # though it was to be shed, to see how it fares
-    preempted_for: float = -math.inf
 
 
 @dataclass(frozen=True)

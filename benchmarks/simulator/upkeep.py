@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.simulator.cluster import EXPIRED, FAILED, Replica, Request
 from inference.scheduling.book import Answer, Book, Outcome, Released, State
-from inference.scheduling.routing import ejected, first_token_timeout
+from inference.scheduling.routing import ejected, time_limits
 
 if TYPE_CHECKING:
     from benchmarks.simulator.scheduler import Scheduler
@@ -30,14 +30,15 @@ class Upkeep:
                 self._heartbeat(runner)
         for view in own.views.values():
             if view.ready:
-                view.scrape(self.cluster.now)
-        breakers = {id: view.breaker for id, view in own.views.items()}
+                view.scrape(own.settings, self.cluster.now)
+        breakers = {id: view.believed.breaker for id, view in own.views.items()}
         for id, breaker in ejected(own.settings, breakers, self.cluster.now).items():
-            own.views[id].breaker = breaker
+            own.views[id].believed.breaker = breaker
         if own.redis_up:
             for view in own.views.values():
                 own.describe(view)
             self._reap()
+            own.look()
             own.wake()
         self.cluster.at(self.cluster.now + own.settings.lease.heartbeat_seconds, self._tick)
 
@@ -74,9 +75,9 @@ class Upkeep:
         """An attempt without a first token for too long has failed."""
         own = self.scheduler
         for ticket in self._held(runner):
-            trusted = ticket.prediction is not None and ticket.prediction.trusted
-            predicted = ticket.prediction.expected if ticket.prediction is not None and trusted else None
-            limit = first_token_timeout(own.settings, predicted)
+            believed = own.views[ticket.replica].believed
+            predicted = ticket.queued_prefill / (believed.peak_rate * believed.health)
+            limit, _ = time_limits(own.settings, predicted, believed.peak_rate)
             silent = ticket.request.sequence is not None and not ticket.started
             if silent and self.cluster.now - ticket.committed > limit:
                 self.cluster.stop(ticket.request)
@@ -84,8 +85,8 @@ class Upkeep:
 
     def _failed(self, ticket: "Ticket") -> None:
         own = self.scheduler
-        view = own.views[ticket.replica]
-        view.breaker = view.breaker.failed()
+        believed = own.views[ticket.replica].believed
+        believed.breaker = believed.breaker.failed()
         self._retry(ticket)
 
     def _retry(self, ticket: "Ticket") -> None:

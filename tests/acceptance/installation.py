@@ -22,9 +22,9 @@ import psycopg
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2-135m"
 MODEL_PATH = ROOT / "var" / "models" / MODEL
-TURNS_NOBODY_AWAY = """INSERT INTO inference_schedulertuning (id, "values", changed_at)
-    VALUES (1, '{"prediction": {"min_samples": 100000}}', now())
+TUNES = """INSERT INTO inference_schedulertuning (id, "values", changed_at) VALUES (1, '%s', now())
     ON CONFLICT (id) DO UPDATE SET "values" = excluded."values" """
+TURNS_NOBODY_AWAY = TUNES % '{"prediction": {"min_samples": 100000}}'
 
 
 @dataclass

@@ -5,6 +5,7 @@ import json
 import random
 import socket
 import struct
+import time
 import urllib.request
 from collections import Counter
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import redis
 
 from inference.redis import keys
+from quotas.selectors import PLAN_SECONDS
 from tests.acceptance.installation import MODEL, Installation, fake_engine, installation, models_toml
 from tests.waiting import wait_until_sync
 
@@ -46,7 +48,8 @@ async def hang_up(site: Installation, random: random.Random) -> str:
 
 async def _read(reader: asyncio.StreamReader, point: str, random: random.Random) -> None:
     wanted = {"headers": 0, "token": 1, "tokens": random.randint(2, TOKENS), "end": 10 * TOKENS}[point]
-    assert b" 200 " in await reader.readline()
+    status = await reader.readline()
+    assert b" 200 " in status, status + await reader.read(4096)
     length = 0
     while (line := await reader.readline()) not in (b"\r\n", b""):
         if line.lower().startswith(b"content-length:"):
@@ -77,6 +80,8 @@ def _state(engine: str) -> Any:
 
 def test_a_thousand_callers_that_hang_up_leave_nothing_and_an_exact_ledger() -> None:
     with fake_engine(tokens_per_second=100) as (engine, _), installation(models_toml(engine)) as site:
+        site.execute("UPDATE quotas_plan SET tokens_per_minute = 10000000, concurrent = 1000")
+        time.sleep(PLAN_SECONDS + 0.5)  # until then the web process goes by the plan that it knows
         points = asyncio.run(_all(site, random.Random(20261130)))
         assert points.total() == CALLERS
         assert len(points) == 12, points

@@ -104,11 +104,10 @@ CASES = [
 def test_whatever_dies_every_reply_ends_and_is_counted_once(what: str, how: signal.Signals, moment: str) -> None:
     first_token = 1.5 if moment == "before the first token" else 0.0
     options = {"tokens_per_second": RATE, "first_token_seconds": first_token}
-    environment = {"IDLE_TOKEN_TIMEOUT_SECONDS": "4", "FIRST_TOKEN_TIMEOUT_SECONDS": "6"}
     with (
         fake_engine(**options) as (first, first_process),
         fake_engine(**options) as (second, _),
-        installation(models_toml(first, second), environment) as site,
+        installation(models_toml(first, second)) as site,
     ):
         readers = [Reader(site, site.conversation()) for _ in range(STREAMS)]
         for reader in readers:
