@@ -12,6 +12,8 @@ from conversations import frames
 from conversations.articles import Article, Branch
 from conversations.follow import Queued, Token
 from inference.protocol import Cursor
+from quotas.errors import QuotaExceeded
+from quotas.protocol import Remaining
 
 REQUEST = new_id()
 HOSTILE = "<script>alert(1)</script><hx-partial hx-target='body'>&\"'"
@@ -203,6 +205,27 @@ def test_s16_versions_lead_to_each_other() -> None:
 def test_a_refusal_says_when_to_try_again() -> None:
     assert frames.refusal(RateLimited("Enough.", retry_after=19.2)) == "Enough. Try again in 20 s."
     assert frames.refusal(AppError("Broken.")) == "Broken."
+
+
+def over_quota(retry_after: float) -> QuotaExceeded:
+    return QuotaExceeded("The <free> plan allows 5.", Remaining(()), retry_after=retry_after)
+
+
+def test_over_quota_there_is_a_link_to_what_is_left() -> None:
+    link = '<a href="/usage/#limits">See your usage</a>'
+    assert frames.refusal(over_quota(9)) == f"The &lt;free&gt; plan allows 5. {link} Try again in 9 s."
+    assert link in frames.notice("Enough.", 9, over_quota=True)
+    assert link not in frames.notice("Enough.", 9)
+    assert '"usage": "/usage/#limits"' in frames.refused(over_quota(9))
+    assert '"usage"' not in frames.refused(RateLimited("Enough."))
+
+
+def test_nobody_sits_and_waits_for_the_next_month() -> None:
+    """The sentence names the day; seconds are not counted down."""
+    month = over_quota(20 * 86400)
+    assert "Try again" not in frames.refusal(month)
+    assert "Try again" not in frames.notice("Enough.", month.retry_after)
+    assert '"retry_after": null' in frames.refused(month)
 
 
 def test_stop_takes_the_place_of_send() -> None:

@@ -287,7 +287,7 @@ async def test_a_parent_must_be_a_reply_of_this_conversation(
 async def test_refused_by_the_quota_nothing_is_written(
     make_person: Any, conversation: Conversation, model: Model
 ) -> None:
-    await run_db(Plan.objects.filter(name="demo").update, concurrent=1, tokens_per_minute=1200)
+    await run_db(Plan.objects.filter(name="demo").update, concurrent=1, tokens_per_minute=2400)
     known_plans.clear()
     poor = await run_db(make_person, "poor@example.com")
     one, two = [await run_db(lambda: services.create_conversation(poor.principal, model=model.name)) for _ in range(2)]
@@ -295,7 +295,7 @@ async def test_refused_by_the_quota_nothing_is_written(
     with pytest.raises(TooManyReplies):
         await services.send(poor.principal, two.id, "Hello")
     with pytest.raises(RequestExceedsLimit):
-        await services.send(poor.principal, two.id, "Hello " * 400)
+        await services.send(poor.principal, two.id, "Hello " * 1500)
     assert await messages(two) == []
 
 
