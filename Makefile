@@ -41,8 +41,8 @@ bench-crowd: dev ## A thousand streams at once: gaps between tokens, memory
 bench-scheduler: dev ## Cycles that one Redis core does, and the time of each operation; ARGS=--beside=COMMIT compares
 	$(PYTHON) -m benchmarks.scheduling $(ARGS)
 
-bench-flood: dev ## A paying user beside a flood of free requests
-	$(PYTHON) -m benchmarks.flood $(ARGS)
+bench-flood: dev engine ## A paying user beside a flood of free requests; ARGS=--real on the real vLLM
+	$(PYTHON) -m benchmarks.floods $(ARGS)
 
 simulate: dev ## The scheduling rules in simulated time, beside others' rules; ARGS=--quick takes a minute, --only=NAME some
 	$(PYTHON) -m benchmarks.simulator $(ARGS)

@@ -5,13 +5,14 @@ have few slots: what is measured is who is let through first, not how fast an en
 Writes docs/benchmarks/flood.json and flood.md.
 """
 
-import argparse
 import asyncio
 import json
 import random
 import statistics
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -21,17 +22,26 @@ from benchmarks.house import ROOT, House, house
 from benchmarks.report import commit, machine, now
 from tests.acceptance.installation import MODEL
 
+
+@dataclass(frozen=True)
+class Shape:
+    """Tokens of every request, and seconds between two requests of the paying user."""
+
+    prompt: int
+    output: int
+    paid_gap: float
+
+
 ENGINE: dict[str, Any] = {"prefill_tokens_per_second": 4000.0, "tokens_per_second": 50.0, "max_num_seqs": 16}
 REPLICAS = 2
-PROMPT, OUTPUT = 400, 50  # tokens, of every request
-PAID_GAP = 0.5  # seconds between two requests of the paying user
+SHAPE = Shape(prompt=400, output=50, paid_gap=0.5)
 BAR = 0.5  # seconds that the flood may add to the paid p99
 
 
-async def first_token(http: aiohttp.ClientSession, url: str, key: str, seed: int) -> tuple[int, float]:
+async def request(http: aiohttp.ClientSession, url: str, key: str, seed: int, shape: Shape) -> tuple[int, float]:
     """Status, and seconds to the first token; the rest is read."""
-    ids = [5 + (seed * 7919 + at * 31) % 40_000 for at in range(PROMPT)]
-    body = {"model": MODEL, "prompt": ids, "max_tokens": OUTPUT, "stream": True}
+    ids = [5 + (seed * 7919 + at * 31) % 40_000 for at in range(shape.prompt)]
+    body = {"model": MODEL, "prompt": ids, "max_tokens": shape.output, "stream": True}
     began, first = time.perf_counter(), 0.0
     async with http.post(url, json=body, headers={"authorization": f"Bearer {key}"}) as answer:
         async for line in answer.content:
@@ -40,13 +50,14 @@ async def first_token(http: aiohttp.ClientSession, url: str, key: str, seed: int
     return answer.status, first
 
 
-async def paying(http: aiohttp.ClientSession, url: str, key: str, seconds: float) -> list[float]:
+async def paying(http: aiohttp.ClientSession, url: str, key: str, seconds: float, shape: Shape) -> list[float]:
+    tasks: list[asyncio.Task[tuple[int, float]]] = []
     until, found, seed = time.perf_counter() + seconds, [], random.randrange(10**9)
-    tasks = []
+    tasks: list[asyncio.Task[tuple[int, float]]] = []
     while time.perf_counter() < until:
         seed += 1
-        tasks.append(asyncio.create_task(first_token(http, url, key, seed)))
-        await asyncio.sleep(PAID_GAP)
+        tasks.append(asyncio.create_task(request(http, url, key, seed, shape)))
+        await asyncio.sleep(shape.paid_gap)
     for status, first in await asyncio.gather(*tasks):
         if status != 200:
             raise RuntimeError(f"a paid request was answered {status}")
@@ -55,12 +66,13 @@ async def paying(http: aiohttp.ClientSession, url: str, key: str, seconds: float
 
 
 async def flooding(
-    http: aiohttp.ClientSession, url: str, key: str, rate: float, stop: asyncio.Event
+    http: aiohttp.ClientSession, url: str, key: str, rate: float, stop: asyncio.Event, shape: Shape
 ) -> list[tuple[int, float]]:
     """Free requests at random moments, `rate` a second, until told to stop."""
-    draw, tasks, base = random.Random(1), [], random.randrange(10**9)
+    draw, base = random.Random(1), random.randrange(10**9)
+    tasks: list[asyncio.Task[tuple[int, float]]] = []
     while not stop.is_set():
-        tasks.append(asyncio.create_task(first_token(http, url, key, base + len(tasks))))
+        tasks.append(asyncio.create_task(request(http, url, key, base + len(tasks), shape)))
         await asyncio.sleep(draw.expovariate(rate))
     for task in tasks:
         if not task.done():
@@ -69,14 +81,14 @@ async def flooding(
     return [each for each in done if not isinstance(each, BaseException)]
 
 
-async def round_of(url: str, keys: dict[str, str], seconds: float, rate: float) -> dict[str, Any]:
+async def round_of(url: str, keys: dict[str, str], seconds: float, rate: float, shape: Shape) -> dict[str, Any]:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
         stop = asyncio.Event()
-        flood = asyncio.create_task(flooding(http, url, keys["free"], rate, stop)) if rate else None
+        flood = asyncio.create_task(flooding(http, url, keys["free"], rate, stop, shape)) if rate else None
         if flood:
             await asyncio.sleep(5)  # it stands
-        paid = await paying(http, url, keys["paid"], seconds)
+        paid = await paying(http, url, keys["paid"], seconds, shape)
         stop.set()
         free = await flood if flood else []
     served = [first for status, first in free if status == 200 and first]
@@ -93,18 +105,52 @@ async def round_of(url: str, keys: dict[str, str], seconds: float, rate: float) 
 
 def capacity() -> float:
     """Requests a second that all engines can do: by what they read, or by their slots."""
-    reading = ENGINE["prefill_tokens_per_second"] / PROMPT
-    writing = ENGINE["max_num_seqs"] / (OUTPUT / ENGINE["tokens_per_second"] + 1 / reading)
-    return float(REPLICAS * min(reading, writing))
+    read = ENGINE["prefill_tokens_per_second"] / SHAPE.prompt
+    written = ENGINE["max_num_seqs"] / (SHAPE.output / ENGINE["tokens_per_second"] + 1 / read)
+    return float(REPLICAS * min(read, written))
 
 
 def make_room(here: House) -> dict[str, str]:
     """Plans without limits; a key of a paying and one of a free organization."""
     here.execute("UPDATE quotas_plan SET concurrent = 100000, tokens_per_minute = 1000000000")
-    here.execute("UPDATE quotas_plan SET requests_per_minute = NULL")
+    here.execute("UPDATE quotas_plan SET requests_per_minute = NULL, monthly_tokens = NULL, monthly_cost = NULL")
     keys = {"paid": here.site.key, "free": here.key("free")}
     time.sleep(6)  # plans are known for five seconds
     return keys
+
+
+def rows_of(rounds: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    lines = [
+        "| | paid requests | first token p50 (s) | p99 | longest | free answers by status | free p50 (s) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, each in rounds:
+        statuses = ", ".join(f"{count} x {status}" for status, count in each["free_statuses"].items()) or "-"
+        paid = " | ".join(str(each[figure]) for figure in ("paid_requests", "paid_p50", "paid_p99", "paid_max"))
+        lines.append(f"| {name} | {paid} | {statuses} | {each['free_p50'] or '-'} |")
+    return lines
+
+
+def compare(
+    url: str, keys: dict[str, str], seconds: float, rate: float, shape: Shape
+) -> tuple[list[tuple[str, dict[str, Any]]], float]:
+    """Alone and in a flood of `rate` requests a second, twice; and seconds that the flood adds to the paid p99."""
+    rounds: list[tuple[str, dict[str, Any]]] = []
+    for name, free in (("alone", 0.0), ("flood", rate)) * 2:
+        figures = asyncio.run(round_of(url, keys, seconds, free, shape))
+        print(name, json.dumps(figures), flush=True)
+        rounds.append((name, figures))
+        time.sleep(10)
+    alone, flood = (
+        statistics.mean(each["paid_p99"] for name, each in rounds if name == kind) for kind in ("alone", "flood")
+    )
+    return rounds, round(flood - alone, 3)
+
+
+def writing(name: str, raw: str, text: str) -> None:
+    folder = ROOT / "docs" / "benchmarks"
+    (folder / f"{name}.json").write_text(raw + "\n")
+    (folder / f"{name}.md").write_text(text)
 
 
 def table(report: dict[str, Any]) -> str:
@@ -116,52 +162,29 @@ def table(report: dict[str, Any]) -> str:
         "",
         f"{REPLICAS} fake engines that read {ENGINE['prefill_tokens_per_second']:,.0f} tokens/s of prompts, one prompt"
         f" after the other, write {ENGINE['tokens_per_second']:.0f} tokens/s a stream and have {ENGINE['max_num_seqs']}"
-        f" slots. Every request has {PROMPT} new tokens of prompt and {OUTPUT} of answer, so that they can do"
-        f" {report['capacity']} requests a second. The paying user asks every {PAID_GAP} s; the flood is"
+        f" slots. Every request has {SHAPE.prompt} new tokens of prompt and {SHAPE.output} of answer, so that they can"
+        f" do {report['capacity']} requests a second. The paying user asks every {SHAPE.paid_gap} s; the flood is"
         f" {report['times']} times what the engines can do.",
         "",
-        "| | paid requests | first token p50 (s) | p99 | longest | free answers by status | free p50 (s) |",
-        "|---|---|---|---|---|---|---|",
+        *rows_of(report["rounds"]),
     ]
-    for name, each in report["rounds"]:
-        statuses = ", ".join(f"{count} x {status}" for status, count in each["free_statuses"].items()) or "-"
-        paid = " | ".join(str(each[figure]) for figure in ("paid_requests", "paid_p50", "paid_p99", "paid_max"))
-        lines.append(f"| {name} | {paid} | {statuses} | {each['free_p50'] or '-'} |")
     met = "met" if report["added_p99"] <= BAR else "**missed**"
     lines += ["", f"The flood adds {report['added_p99']} s to the paid p99 (bar {BAR} s: {met})."]
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=40.0, help="of each round")
-    parser.add_argument("--times", type=float, default=5.0, help="the flood, in what the engines can do")
-    args = parser.parse_args()
-    rounds: list[tuple[str, dict[str, Any]]] = []
+def run(seconds: float, times: float) -> None:
     environment = {"REPLICA_SLOTS": str(ENGINE["max_num_seqs"]), "CHATSITE_BACKGROUND": "on"}
     with house("uvicorn", *[ENGINE] * REPLICAS, turns_away=True, **environment) as here:
         keys, url = make_room(here), f"http://127.0.0.1:{here.site.port}/v1/completions"
-        for name, rate in (("alone", 0.0), ("flood", args.times * capacity())) * 2:
-            figures = asyncio.run(round_of(url, keys, args.seconds, rate))
-            print(name, json.dumps(figures), flush=True)
-            rounds.append((name, figures))
-            time.sleep(10)
-    alone, flood = (
-        statistics.mean(each["paid_p99"] for name, each in rounds if name == kind) for kind in ("alone", "flood")
-    )
+        rounds, added = compare(url, keys, seconds, times * capacity(), SHAPE)
     report = {
         "machine": machine(),
         "commit": commit(),
         "at": now(),
         "capacity": round(capacity(), 1),
-        "times": args.times,
+        "times": times,
         "rounds": rounds,
-        "added_p99": round(flood - alone, 3),
+        "added_p99": added,
     }
-    folder = ROOT / "docs" / "benchmarks"
-    (folder / "flood.json").write_text(json.dumps(report, indent=1) + "\n")
-    (folder / "flood.md").write_text(table(report))
-
-
-if __name__ == "__main__":
-    main()
+    writing("flood", json.dumps(report, indent=1), table(report))

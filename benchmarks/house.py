@@ -68,15 +68,36 @@ class House:
         body = json.dumps(options).encode()
         urllib.request.urlopen(f"{self.engine}/fake/options", body, timeout=5).close()
 
+    @property
+    def model(self) -> str:
+        return MODEL
+
+    def answers(self, engine: str) -> bool:
+        """Whether the engine at that URL is ready."""
+        try:
+            with urllib.request.urlopen(f"{engine}/health", timeout=2):
+                return True
+        except OSError:
+            return False
+
 
 @contextmanager
 def house(server: str, *engines: dict[str, Any], turns_away: bool = False, **environment: str) -> Iterator[House]:
     """`engines`: options of each fake engine; without any, one that is as fast as it can be."""
     with ExitStack() as stack:
         urls = [stack.enter_context(fake_engine(**options))[0] for options in engines or [{"max_num_seqs": 4096}]]
-        variables = {**MANY, "ASGI_SERVER": server, **environment}
-        site = stack.enter_context(installation(models_toml(*urls), variables, turns_away=turns_away))
-        yield House(site, urls[0], site.find(server)[0], site.find("runinference")[0])
+        variables = {**MANY, **environment}
+        yield stack.enter_context(house_of(models_toml(*urls), server, urls[0], turns_away=turns_away, **variables))
+
+
+@contextmanager
+def house_of(
+    models: str, server: str, engine: str = "", *, turns_away: bool = False, **environment: str
+) -> Iterator[House]:
+    """The site with this models.toml. `engine`: URL of the fake one, where there is one."""
+    variables = {"LOG_LEVEL": "WARNING", "ASGI_SERVER": server, **environment}
+    with installation(models, variables, within=400, turns_away=turns_away) as site:
+        yield House(site, engine, site.find(server)[0], site.find("runinference")[0])
 
 
 def tree_cpu(root: psutil.Process) -> float:

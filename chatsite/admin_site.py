@@ -34,6 +34,11 @@ NAVIGATION = {
     "Use": [
         ("Requests", "bolt", "inference.request"),
         ("Usage ledger", "receipt_long", "quotas.ledgerentry"),
+        ("Top spenders", "leaderboard", "quotas.topspender"),
+        ("Usage by day", "calendar_month", "quotas.usageday"),
+        ("Usage by hour", "schedule", "quotas.usagehour"),
+        ("Checks of usage", "fact_check", "quotas.usagecheck"),
+        ("Findings about usage", "troubleshoot", "quotas.usagefinding"),
         ("Statements", "request_quote", "billing.statement"),
         ("Refunds", "currency_exchange", "billing.refund"),
         ("Kept calls", "inventory_2", "inference.keptcall"),
@@ -54,11 +59,14 @@ NAVIGATION = {
         ("Plans", "sell", "quotas.plan"),
         ("Subscriptions", "card_membership", "quotas.subscription"),
         ("Budgets", "savings", "quotas.budget"),
+        ("Unusual spending", "warning", "billing.spendingflag"),
         ("Alerts of budgets", "notifications", "billing.budgetalert"),
         ("Grants", "redeem", "billing.grant"),
         ("Prices", "payments", "quotas.price"),
         ("Emergency stops", "front_hand", "quotas.stop"),
         ("Keeping of texts", "save", "inference.textkeeping"),
+        ("Webhooks", "webhook", "webhooks.endpoint"),
+        ("Deliveries", "outbox", "webhooks.delivery"),
     ],
 }
 

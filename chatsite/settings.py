@@ -1,6 +1,7 @@
 """Every setting, in one file, from a typed environment. `docs/settings.md` lists what an operator may set."""
 
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ INSTALLED_APPS = [
     "django_htmx",
     "chatsite.apps.ChatsiteConfig",
     "chatsite.accounts.apps.AccountsConfig",
+    "chatsite.webhooks.apps.WebhooksConfig",
     "quotas.apps.QuotasConfig",
     "quotas.billing.apps.BillingConfig",
     "inference.apps.InferenceConfig",
@@ -281,6 +283,11 @@ CURRENCY = env.str("CURRENCY", "USD")  # of the prices in models.toml
 # Asked when what budgets have spent is read from the ledger (quotas.counters)
 OPEN_REQUESTS = "inference.reservations.open_requests"
 
+# Per hour: what a key or a member spends is unusual only from ten times this on (quotas.billing.unusual)
+UNUSUAL_SPENDING_FLOOR = env.decimal("UNUSUAL_SPENDING_FLOOR", Decimal("1.00"))
+# Webhooks go over https to public addresses. On: http too, to private networks and to this machine, never link-local
+WEBHOOKS_TO_PRIVATE_NETWORKS = env.bool("WEBHOOKS_TO_PRIVATE_NETWORKS", False)
+
 # Background work
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", REDIS_URL)
 CELERY_TASK_IGNORE_RESULT = True
@@ -312,6 +319,21 @@ CELERY_BEAT_SCHEDULE = {
     "make-ledger-partitions": {
         "task": "quotas.tasks.make_partitions",
         "schedule": timedelta(hours=12),
+        "options": {"expires": 3600},
+    },
+    "watch-spending": {
+        "task": "quotas.billing.tasks.watch_spending",
+        "schedule": timedelta(minutes=5),
+        "options": {"expires": 240},
+    },
+    "deliver-webhooks": {
+        "task": "chatsite.webhooks.tasks.deliver",
+        "schedule": timedelta(seconds=5),
+        "options": {"expires": 5},
+    },
+    "forget-old-deliveries": {
+        "task": "chatsite.webhooks.tasks.forget_old",
+        "schedule": timedelta(days=1),
         "options": {"expires": 3600},
     },
     "check-budgets": {

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from conversations.serializers import (
     message_page,
 )
 from inference import selectors as inference_selectors
+from quotas import selectors as quota_selectors
 from quotas.api_views import ApiView
 
 CURSOR = OpenApiParameter("cursor", str, description="`next_cursor` of the page before.")
@@ -117,11 +119,11 @@ class RequestView(ApiView):
         row = inference_selectors.request_summary(found, self.principal.organization_id)
         if row is None or row["user_id"] != self.principal.user_id:
             raise NotFound
-        return Response(request_data(row))
+        return Response(request_data(row, quota_selectors.cost_of(found)))
 
 
-def request_data(row: dict[str, Any]) -> dict[str, Any]:
-    """A request in the API's form, from its row."""
+def request_data(row: dict[str, Any], cost: Decimal | None) -> dict[str, Any]:
+    """A request in the API's form, from its row and what the ledger says that it cost."""
     usage = {"input": row["prompt_tokens"], "cached": row["cached_tokens"], "output": row["output_tokens"]}
     return {
         "id": public_id("req", row["id"]),
@@ -135,7 +137,7 @@ def request_data(row: dict[str, Any]) -> dict[str, Any]:
         "predicted_ttft_ms": predicted_ms(row["decision"]),
         "total_ms": milliseconds(row["created_at"], row["finished_at"]),
         "usage": usage if row["finished_at"] else None,
-        "cost": None,
+        "cost": None if cost is None else f"{cost.normalize():f}",
         "decision": row["decision"] or None,
     }
 

@@ -300,7 +300,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
     async def _refuse(self, error: AppError, sent: str | None = None) -> None:
         """`sent`: the id of the message that is refused; its page says so beside it."""
         if sent is None:
-            await self.outbox.put(frames.notice(error.message, error.retry_after))
+            over_quota = frames.is_over_quota(error)
+            await self.outbox.put(frames.notice(error.message, error.retry_after, over_quota=over_quota))
         await self.outbox.put(frames.refused(error, sent))
 
     async def _send_text(self, frame: str) -> None:

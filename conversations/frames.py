@@ -17,7 +17,8 @@ from html import unescape
 from uuid import UUID
 
 from django.template.loader import render_to_string
-from django.utils.html import escape, strip_tags
+from django.urls import reverse
+from django.utils.html import escape, format_html, strip_tags
 
 from chatsite.errors import AppError
 from chatsite.ids import public_id
@@ -25,6 +26,7 @@ from conversations.articles import Article, Branch
 from conversations.follow import Queued, Retrying, Token
 from conversations.meters import Meters
 from conversations.sidebar import Group
+from quotas.errors import QuotaExceeded
 
 PING = '{"type": "ping"}'
 FRAME_BYTES = 256 * 1024  # of a frame, about; servers take 1 MiB or more
@@ -33,6 +35,7 @@ _SPOKEN_HTML = 8 * SPOKEN_CHARS
 _CUT_MARKUP = re.compile(r"(?:<[^<>]*|&[^&;]*)\Z")  # a tag or a reference without its end
 _DELTA_CHARS = 32 * 1024  # of a reply in one frame; escaped, a character takes up to six bytes
 _DOTS = "conversations/dots.html"
+LONGEST_COUNTDOWN = 900.0  # seconds
 _ID = re.compile(r"[0-9a-zA-Z-]{1,64}")  # what a page calls a message that it is sending
 
 
@@ -224,18 +227,32 @@ def meters(found: Meters) -> str:
     return partial("meters", render_to_string("conversations/meters.html", {"meters": found}), "outerHTML")
 
 
-def notice(text: str, retry_after: float | None = None) -> str:
-    """One sentence of what happened, and the seconds until it may be tried again, which the page counts down."""
-    seconds = None if retry_after is None else whole_seconds(retry_after)
-    html = render_to_string("conversations/notice.html", {"text": text, "seconds": seconds}) if text else ""
-    return partial("notice", html)
+def notice(text: str, retry_after: float | None = None, *, over_quota: bool = False) -> str:
+    """One sentence of what happened, and the seconds until it may be tried again, which the page counts down.
+
+    `over_quota`: with a link to what is left.
+    """
+    context = {"text": text, "seconds": countdown(retry_after), "over_quota": over_quota}
+    return partial("notice", render_to_string("conversations/notice.html", context) if text else "")
 
 
 def refusal(error: AppError) -> str:
-    """`notice` as plain text, for those without scripts."""
-    if error.retry_after is None:
-        return error.message
-    return f"{error.message} Try again in {whole_seconds(error.retry_after)} s."
+    """`notice` as it is written into a page, for those without scripts."""
+    seconds = countdown(error.retry_after)
+    again = "" if seconds is None else f" Try again in {seconds} s."
+    if not is_over_quota(error):
+        return f"{error.message}{again}"
+    return format_html('{} <a href="{}#limits">See your usage</a>{}', error.message, reverse("usage"), again)
+
+
+def is_over_quota(error: AppError) -> bool:
+    """Whether a limit is used up, so that it helps to see what is left."""
+    return isinstance(error, QuotaExceeded)
+
+
+def countdown(retry_after: float | None) -> int | None:
+    """Whole seconds to wait; None where nobody sits and waits: of a budget, the sentence names the day."""
+    return None if retry_after is None or retry_after > LONGEST_COUNTDOWN else whole_seconds(retry_after)
 
 
 def whole_seconds(seconds: float) -> int:
@@ -251,6 +268,6 @@ def accepted(sending: str | None) -> str:
 
 
 def refused(error: AppError, sending: str | None = None) -> str:
-    seconds = None if error.retry_after is None else whole_seconds(error.retry_after)
-    about = {"id": sending, "code": error.code, "message": error.message, "retry_after": seconds}
-    return json.dumps({"type": "refused", **about})
+    about = {"id": sending, "code": error.code, "message": error.message, "retry_after": countdown(error.retry_after)}
+    usage = {"usage": f"{reverse('usage')}#limits"} if is_over_quota(error) else {}
+    return json.dumps({"type": "refused", **about, **usage})

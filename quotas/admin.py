@@ -16,11 +16,25 @@ from chatsite.admin_links import NOTHING, id_link, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
 from quotas import services
 from quotas.admin_budgets import BudgetAdmin, PriceAdmin, StopAdmin, model_names
+from quotas.admin_filters import ModelFilter
+from quotas.admin_usage import TopSpenderAdmin, UsageCheckAdmin, UsageDayAdmin, UsageFindingAdmin, UsageHourAdmin
 from quotas.billing.admin_refunds import Refunding
 from quotas.models import LedgerEntry, Plan, Subscription
 from quotas.selectors import known_plans
 
-__all__ = ["BudgetAdmin", "LedgerEntryAdmin", "PlanAdmin", "PriceAdmin", "StopAdmin", "SubscriptionAdmin"]
+__all__ = [
+    "BudgetAdmin",
+    "LedgerEntryAdmin",
+    "PlanAdmin",
+    "PriceAdmin",
+    "StopAdmin",
+    "SubscriptionAdmin",
+    "TopSpenderAdmin",
+    "UsageCheckAdmin",
+    "UsageDayAdmin",
+    "UsageFindingAdmin",
+    "UsageHourAdmin",
+]
 
 
 class PlanForm(forms.ModelForm):
@@ -53,19 +67,6 @@ class PlanForm(forms.ModelForm):
         if value < 1:
             raise forms.ValidationError(message)
         return value
-
-
-class ModelFilter(admin.SimpleListFilter):
-    """Models are few, and the ledger is long: their names are not gathered from it."""
-
-    title = "model"
-    parameter_name = "model"
-
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
-        return model_names()
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        return queryset.filter(model=self.value()) if self.value() else queryset
 
 
 class OutcomeFilter(admin.SimpleListFilter):

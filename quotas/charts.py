@@ -1,4 +1,4 @@
-"""Where the bars of a chart are, and what its axis says. Pure: templates draw it as SVG, without a script or a style."""
+"""Where the bars of a chart are, and what its axis says. Pure: templates draw it as SVG, without script or style."""
 
 import math
 from collections.abc import Callable, Sequence

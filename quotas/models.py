@@ -12,7 +12,7 @@ from chatsite.accounts.models import Organization
 from chatsite.ids import new_id
 from quotas.money import MAX_BUDGET_COST, MAX_BUDGET_TOKENS
 from quotas.periods import MAX_ROLLING_DAYS
-from quotas.usage_models import UsageCheck, UsageDay, UsageFinding, UsageHour, UsageMark
+from quotas.usage_models import TopSpender, UsageCheck, UsageDay, UsageFinding, UsageHour, UsageMark
 
 __all__ = [
     "Budget",
@@ -23,6 +23,7 @@ __all__ = [
     "Stop",
     "Subscription",
     "Tier",
+    "TopSpender",
     "UsageCheck",
     "UsageDay",
     "UsageFinding",

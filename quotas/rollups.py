@@ -1,13 +1,14 @@
 """Rolling the ledger up by hour and day, and reading how far that is.
 
-A mark says up to which row (its id) the ledger is rolled up. Rows get their ids in an order, but can be seen in another:
-so the mark goes only as far as every writer has ended. It moves in the transaction that writes the rollups, and what was
-read of the ledger behind it can be added to them: at any moment both together are the whole ledger. Whole hours are
-counted anew, so doing it twice, or again after a crash, changes nothing.
+A mark says up to which row (its id) the ledger is rolled up. Rows get their ids in one order and are seen in another,
+so the mark goes only as far as every writer has ended. It moves in the transaction that writes the rollups, and what
+the ledger has behind it can be added to them: at any moment both together are the whole ledger. Whole hours are counted
+anew, so doing it twice, or again after a crash, changes nothing.
 """
 
 import time
 from datetime import date, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -64,7 +65,7 @@ def rebuild() -> None:
 def mend(organization_id: UUID, day: date) -> None:
     """Makes one day of one organization again, as far as the ledger is rolled up."""
     hours = Period(day, day + timedelta(days=1))
-    given = {"organization": organization_id, "day": day, "start": midnight(hours.start)}
+    given: dict[str, Any] = {"organization": organization_id, "day": day, "start": midnight(hours.start)}
     first, last = hours.ids
     with transaction.atomic(), connection.cursor() as cursor:
         _locked(_LOCK)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import Q
+from django.db.models import Q, Sum
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -144,6 +144,12 @@ def _stopped(organization_id: UUID) -> str:
 def ledger_of(request_id: UUID) -> list[LedgerEntry]:
     """What was written down for a request; empty until it is settled."""
     return list(LedgerEntry.objects.filter(request_id=request_id).order_by("id"))
+
+
+def cost_of(request_id: UUID) -> Decimal | None:
+    """What a request cost, refunds and corrections counted in; None until it is settled."""
+    total: Decimal | None = LedgerEntry.objects.filter(request_id=request_id).aggregate(total=Sum("cost"))["total"]
+    return total
 
 
 def spent(

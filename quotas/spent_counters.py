@@ -1,8 +1,9 @@
 """What the counters in Redis say beside what the ledger says, while both go on changing.
 
 What is settled in Redis was in the ledger before; and what the ledger has of requests that are released was settled in
-Redis before. So what Redis has lies between two sums of the ledger: without the requests that are ended but not released,
-as of a moment before Redis is asked, and with everything, as of a moment after. While nothing runs both are the same.
+Redis before. So what Redis has lies between two sums of the ledger: without the requests that are ended and not
+released, as of a moment before Redis is asked, and with everything, as of a moment after. While nothing runs both are
+the same.
 """
 
 from collections.abc import Iterator, Mapping

@@ -58,7 +58,9 @@ class Usage:
         return sum((use for _, use in self.groups), Use())
 
 
-_DAY_OF_ID = "DATE '1970-01-01' + (('x' || translate(left(request_id::text, 13), '-', ''))::bit(48)::bigint / 86400000)::int"
+_DAY_OF_ID = (
+    "DATE '1970-01-01' + (('x' || translate(left(request_id::text, 13), '-', ''))::bit(48)::bigint / 86400000)::int"
+)
 _COLUMNS: Final = {Group.MODEL: "model", Group.KEY: "api_key_id", Group.MEMBER: "user_id"}
 
 

@@ -65,7 +65,7 @@ class AmountField(serializers.Field):
 
 
 class LimitSerializer(serializers.Serializer):
-    """Budgets have more to say: their unit and period, what is reserved, whether they refuse, and of a cost the currency."""
+    """Of budgets it also says unit and period, what is reserved, whether they refuse, and the currency of a cost."""
 
     scope = serializers.ChoiceField(["plan", "organization", "user", "key"])
     kind = serializers.ChoiceField(["tokens_per_minute", "requests_per_minute", "concurrent", "budget"])

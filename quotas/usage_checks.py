@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -61,7 +61,7 @@ def check() -> UsageCheck:
 def _compare_rollups(since: date) -> tuple[int, list[_Wrong]]:
     """How many organizations have used anything, and what is wrong; both as of one moment."""
     first, last = Period(since, today() + timedelta(days=2)).ids
-    given = {"since": since, "start": midnight(since), "first": first, "last": last}
+    given: dict[str, Any] = {"since": since, "start": midnight(since), "first": first, "last": last}
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(read_sql("compare_rollups"), given)
         rows = cursor.fetchall()

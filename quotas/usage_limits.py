@@ -1,4 +1,4 @@
-"""The limits that apply to somebody, as the usage page says them: what is left of each, and when it is all there again."""
+"""The limits that apply to somebody, as the usage page says them: what is left, and when all of it is there again."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -63,6 +63,14 @@ class UsageDay(Rolled):
         return f"{self.day} of org_{self.organization_id}"
 
 
+class TopSpender(UsageDay):
+    """For a page of its own in the admin, with its own permission."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "top spender"
+
+
 class UsageMark(models.Model):
     """How far the ledger is rolled up: all rows whose id is at most `ledger_id`, and no other. There is one row."""
 

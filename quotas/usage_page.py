@@ -1,6 +1,6 @@
 """The usage page: what was used, by day, model, key and member, and what is left of each limit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -98,11 +98,13 @@ def usage_page(request: HttpRequest, place: Membership) -> HttpResponse:
     whose = asked.member if sees_all else place.user_id
     span: Span = RANGES[asked.range][1](today())
     found = {group: usage(place.organization_id, span, group, user=whose) for group in Group}
-    known = _names(place.organization_id, found)
+    everybody = sees_all and whose is None and not place.organization.is_personal
     days = span.days
     context = {
         **about(place, request),
-        "ranges": [Choice(title, asked.address(range=name), name == asked.range) for name, (title, _) in RANGES.items()],
+        "ranges": [
+            Choice(title, asked.address(range=name), name == asked.range) for name, (title, _) in RANGES.items()
+        ],
         "shown": [Choice(title, asked.address(show=name), name == asked.show) for name, title in SHOWN.items()],
         "show": asked.show,
         "first_day": days[0],
@@ -114,11 +116,11 @@ def usage_page(request: HttpRequest, place: Membership) -> HttpResponse:
         "cost": shown(found[Group.DAY].total.cost, settings.CURRENCY),
         "chart": _chart(found[Group.DAY], days, asked.show),
         "days": _days(found[Group.DAY]),
-        "tables": _tables(found, known, asked, everybody=sees_all and whose is None and not place.organization.is_personal),
+        "tables": _tables(found, place.organization_id, asked, everybody=everybody),
         "limits": limits_of(principal_at(place)),
-        "member": known.member(whose) if sees_all and whose else "",
-        "sees_all": sees_all,
-        "everybody": asked.address(member=None),
+        "member": names(place.organization_id, [whose], []).member(whose) if sees_all and whose else "",
+        "everybody": everybody,
+        "address_of_all": asked.address(member=None),
     }
     return render(request, "quotas/usage.html", context)
 
@@ -177,42 +179,46 @@ def _days(by_day: Usage) -> list[Row]:
     return [Row(f"{day:%Y-%m-%d}", use, 0.0) for day, use in reversed(by_day.groups)]
 
 
-def _tables(found: Mapping[Group, Usage], known: Names, asked: Asked, *, everybody: bool) -> list[Table]:
-    models = _rows(found[Group.MODEL].groups, asked.show)
-    keys = _rows([(_key(known, key), use) for key, use in found[Group.KEY].groups], asked.show)
+def _tables(found: Mapping[Group, Usage], organization_id: UUID, asked: Asked, *, everybody: bool) -> list[Table]:
+    members, keys = found[Group.MEMBER].groups, found[Group.KEY].groups
+    known = names(organization_id, [user for user, _ in members], [key for key, _ in keys if key])
     tables = [
-        Table("models", "By model", "Model", models),
-        Table("keys", "By API key", "API key", keys),
+        Table("models", "By model", "Model", _rows(found[Group.MODEL].groups, asked.show, str)),
+        Table("keys", "By API key", "API key", _key_rows(keys, organization_id, known, asked.show, everybody)),
     ]
     if everybody:
-        members = [
-            Row(row.name, row.use, row.bar, asked.address(member=user))
-            for row, user in _with_ids(found[Group.MEMBER].groups, known, asked.show)
-        ]
-        tables.append(Table("members", "By member", "Member", members))
+        rows = _rows(members, asked.show, known.member, lambda user: asked.address(member=user))
+        tables.append(Table("members", "By member", "Member", rows))
     return tables
 
 
-def _rows(groups: Sequence[tuple[str, Use]], show: str) -> list[Row]:
-    """Those with the same name are one: keys that replaced one another."""
-    together: dict[str, Use] = {}
-    for name, use in groups:
-        together[name] = together.get(name, Use()) + use
-    most = max((_worth(use, show) for use in together.values()), default=Decimal(0))
-    ordered = sorted(together.items(), key=lambda each: -_worth(each[1], show))
-    return [Row(name, use, share(_worth(use, show), most)) for name, use in ordered]
-
-
-def _with_ids(groups: Sequence[tuple[UUID, Use]], known: Names, show: str) -> list[tuple[Row, UUID]]:
+def _rows(
+    groups: Sequence[tuple[Any, Use]],
+    show: str,
+    name_of: Callable[[Any], str],
+    address_of: Callable[[Any], str] = lambda _: "",
+) -> list[Row]:
+    """The widest first."""
     most = max((_worth(use, show) for _, use in groups), default=Decimal(0))
     ordered = sorted(groups, key=lambda each: -_worth(each[1], show))
-    return [(Row(known.member(user), use, share(_worth(use, show), most)), user) for user, use in ordered]
+    return [Row(name_of(id), use, share(_worth(use, show), most), address_of(id)) for id, use in ordered]
 
 
-def _names(organization_id: UUID, found: Mapping[Group, Usage]) -> Names:
-    users = [user for user, _ in found[Group.MEMBER].groups]
-    return names(organization_id, users, [key for key, _ in found[Group.KEY].groups if key])
+def _key_rows(
+    groups: Sequence[tuple[UUID | None, Use]], organization_id: UUID, known: Names, show: str, everybody: bool
+) -> list[Row]:
+    """Keys that replaced one another are one. `everybody`: it is said whose they are."""
+    rows = ApiKey.objects.filter(organization_id=organization_id, pk__in=[key for key, _ in groups if key])
+    facts = {row.pk: row for row in rows.select_related("user")}
+    together: dict[UUID | None, Use] = {}
+    owners: dict[UUID | None, str] = {}
+    for key, use in groups:
+        row = facts.get(key) if key else None
+        chain = row.chain_id if row else key
+        together[chain] = together.get(chain, Use()) + use
+        owners[chain] = f" ({row.user.called})" if row and everybody else ""
 
+    def name_of(chain: UUID | None) -> str:
+        return f"{known.key(chain)}{owners[chain]}" if chain else "Without a key, in the browser"
 
-def _key(known: Names, key: UUID | None) -> str:
-    return known.key(key) if key else "Without a key, in the browser"
+    return _rows(list(together.items()), show, name_of)

@@ -17,7 +17,8 @@ from chatsite.ids import new_id
 from conversations.models import Conversation, Message, Share, TextAccess
 from inference.models import CallReading, KeptCall, Model, Replica, Request, TextKeeping
 from inference.protocol import Usage
-from quotas.models import Budget, LedgerEntry, Plan, Price, Stop
+from quotas import rollups
+from quotas.models import Budget, LedgerEntry, Plan, Price, Stop, UsageCheck, UsageDay, UsageFinding, UsageHour
 from quotas.services import Prices, record_usage, sync_price
 from tests.conftest import Person
 
@@ -41,6 +42,10 @@ LISTS = [
     "inference_callreading",
     "inference_textkeeping",
     "quotas_ledgerentry",
+    "quotas_usageday",
+    "quotas_usagehour",
+    "quotas_usagecheck",
+    "quotas_usagefinding",
     "quotas_plan",
     "quotas_subscription",
     "quotas_budget",
@@ -51,7 +56,7 @@ LISTS = [
     "conversations_share",
     "conversations_textaccess",
 ]
-SINGLE_PAGES = ["inference_schedulertuning"]  # one page, no list
+SINGLE_PAGES = ["inference_schedulertuning", "quotas_topspender"]  # one page, no list
 
 
 def make_model(name: str = "small", **changes: Any) -> Model:
@@ -95,6 +100,10 @@ class Rows:
             ("inference_callreading", CallReading.objects.latest("id").pk),
             ("inference_textkeeping", self.person.organization.pk),
             ("quotas_ledgerentry", self.ledger.pk),
+            ("quotas_usageday", UsageDay.objects.get(organization_id=self.person.organization.pk).pk),
+            ("quotas_usagehour", UsageHour.objects.filter(organization_id=self.person.organization.pk).latest("id").pk),
+            ("quotas_usagecheck", UsageCheck.objects.latest("id").pk),
+            ("quotas_usagefinding", UsageFinding.objects.get(organization_id=self.person.organization.pk).pk),
             ("quotas_plan", Plan.objects.get(name="free").pk),
             ("quotas_subscription", self.person.organization.pk),
             ("quotas_budget", self.person.organization.budgets.get().pk),
@@ -127,6 +136,7 @@ def make_rows(person: Person, model: Model, **request: Any) -> Rows:
     )
     make_kept(person, model)
     make_limits(person, model)
+    make_usage(person)
     make_invited(person)
     return Rows(person, model, replica, conversation, question, reply, row, share, access)
 
@@ -136,6 +146,16 @@ def make_limits(person: Person, model: Model) -> None:
     Budget.objects.create(organization=person.organization, limit_cost=Decimal(100))
     sync_price(model.name, Prices(model.price_input, model.price_cached, model.price_output))
     Stop.objects.create(organization=person.organization)
+
+
+def make_usage(person: Person) -> None:
+    """Rollups, and a check that found something wrong with them."""
+    rollups.roll_up()
+    check = UsageCheck.objects.create(since="2026-01-01", ended_at=timezone.now(), findings=1)
+    UsageFinding.objects.create(
+        of_check=check, organization_id=person.organization.pk, what="counter", subject="org", unit="tokens",
+        in_ledger=12, found=13,
+    )  # fmt: skip
 
 
 def make_invited(person: Person) -> Invitation:

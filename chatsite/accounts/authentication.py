@@ -17,7 +17,7 @@ from rest_framework.request import Request
 
 from chatsite import scopes
 from chatsite.accounts import audit, keys, selectors, services, sessions
-from chatsite.accounts.errors import KeyExpired
+from chatsite.accounts.errors import KeyExpired, KeyPaused
 from chatsite.accounts.models import Membership, User
 from chatsite.accounts.protocol import Principal
 from chatsite.csrf import require_csrf
@@ -85,7 +85,9 @@ def _find_holder(digest: str) -> selectors.KeyHolder:
 
 
 def _unexpired(holder: selectors.KeyHolder) -> selectors.KeyHolder:
-    """Asked at each use: a key that is remembered may have ended since. Raises KeyExpired."""
+    """Asked at each use: a key that is remembered may have ended since. Raises KeyExpired, KeyPaused."""
+    if holder.key.paused_at is not None:
+        raise KeyPaused
     end = holder.key.expires_at
     if end is not None and end <= timezone.now():
         how = "was replaced by another, and ended" if holder.key.is_replaced else "expired"

@@ -7,6 +7,13 @@ class KeyExpired(NotAuthenticated):
     """This API key has expired."""
 
 
+class KeyPaused(PermissionDenied):
+    """This API key is paused: it spent far more than usual. Its owner can resume it on the account page."""
+
+    code = "key_paused"
+    should_retry = False
+
+
 class KeyExists(Conflict):
     """This form was sent before, and its key was made then. Its text was shown once; without it, rotate this key."""
 

@@ -139,6 +139,7 @@ def rotate_api_key(
         raise TooManyKeys(f"{most} of your keys work, which is the most. Let this one end at once, or revoke others.")
     terms = Terms.of(old)
     key = ApiKey(user=user, organization_id=old.organization_id, chain_id=old.chain_id)
+    key.pause_when_unusual, key.paused_at = old.pause_when_unusual, old.paused_at
     text = _make(key, Terms(**{**vars(terms), "expires_at": expires_at}), new_id)
     key.save(force_insert=True)
     end = timezone.now() + overlap

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from chatsite.accounts import key_views, views
+from chatsite.accounts import key_views, pausing_views, views
 
 urlpatterns = [
     path("", views.account, name="account"),
@@ -12,5 +12,7 @@ urlpatterns = [
     path("keys/new", key_views.new_key, name="account_key_new"),
     path("keys/<str:key>", key_views.one_key, name="account_key"),
     path("keys/<str:key>/rotate", key_views.rotate_key, name="account_key_rotate"),
+    path("keys/<str:key>/resume", pausing_views.resume, name="account_key_resume"),
+    path("keys/<str:key>/unusual", pausing_views.choose, name="account_key_unusual"),
     path("keys/<str:key>/revoke", key_views.revoke_key, name="account_key_revoke"),
 ]

@@ -14,22 +14,21 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from chatsite.accounts.models import Organization
-from chatsite.admin_links import NOTHING, joined, row_link
-from chatsite.admin_links import Link
+from chatsite.admin_links import NOTHING, Link, id_link, joined, row_link
 from chatsite.admin_search import SearchableAdmin, parse_wanted
 from chatsite.errors import InvalidInput, NotFound
 from chatsite.look_only import LookOnlyAdmin
 from chatsite.reasons import MOST_REASON, stated
 from quotas.billing import statements, words
-from quotas.billing.admin_refunds import Refunding, RefundAdmin
+from quotas.billing.admin_refunds import RefundAdmin, Refunding
 from quotas.billing.alerts import budget_of
-from quotas.billing.models import BudgetAlert, Grant, Statement
+from quotas.billing.models import BudgetAlert, Grant, SpendingFlag, Statement
 from quotas.billing.statement_views import csv_of, find, shown
 from quotas.money import shown as shown_money
 from quotas.periods import today
 from quotas.selectors import known_plans
 
-__all__ = ["BudgetAlertAdmin", "GrantAdmin", "RefundAdmin", "Refunding", "StatementAdmin"]
+__all__ = ["BudgetAlertAdmin", "GrantAdmin", "RefundAdmin", "Refunding", "SpendingFlagAdmin", "StatementAdmin"]
 LONGEST_DAYS = 366
 
 
@@ -213,3 +212,30 @@ class BudgetAlertAdmin(LookOnlyAdmin):
     @admin.display(description="mail", empty_value=NOTHING)
     def mailed(self, row: BudgetAlert) -> str:
         return "waits" if row.mail_due else "sent"
+
+
+@admin.register(SpendingFlag)
+class SpendingFlagAdmin(LookOnlyAdmin):
+    list_display = ["created_at", "organization", "whose", "in_an_hour", "as_usual", "paused"]
+    list_filter = ["scope", "paused"]
+    list_select_related = ["organization"]
+    ordering = ["-created_at"]
+    search_fields = ["organization__name"]
+    search_help_text = "Search by organization, or by the id of one, of a user or of an API key"
+    id_lookups = {"org": ["organization_id"], "user": ["subject_id"], "key": ["subject_id"]}
+    fields = ["created_at", "organization", "whose", "in_an_hour", "as_usual", "paused"]
+    readonly_fields = ["whose", "in_an_hour", "as_usual"]
+
+    @admin.display(description="key or member")
+    def whose(self, row: SpendingFlag) -> str:
+        if row.scope == SpendingFlag.Scope.MEMBER:
+            return id_link("accounts_user", "user", row.subject_id)
+        return id_link("accounts_apikey", "key", row.subject_id)  # the first of its chain has the chain's id
+
+    @admin.display(description="spent in an hour")
+    def in_an_hour(self, row: SpendingFlag) -> str:
+        return shown_money(row.spent, settings.CURRENCY)
+
+    @admin.display(description="usual")
+    def as_usual(self, row: SpendingFlag) -> str:
+        return shown_money(row.usual, settings.CURRENCY)

@@ -128,4 +128,3 @@ class RefundAdmin(LookOnlyAdmin):
     @admin.display(description="by")
     def staff_link(self, row: Refund) -> str:
         return list_link("accounts_user", row.staff_email, q=f"user_{row.staff_id}").html
-

@@ -17,13 +17,16 @@ from django.template.loader import render_to_string
 
 from chatsite.accounts.models import ApiKey
 from chatsite.errors import Unavailable
+from chatsite.ids import public_id
 from chatsite.redis import close_async_client
+from chatsite.webhooks.services import Event, emit
 from quotas.billing import alert_rules as rules
 from quotas.billing import words
 from quotas.billing.activity import Activity
 from quotas.billing.limits import id_of, limits_in
 from quotas.billing.models import BudgetAlert
 from quotas.billing.people import told_about_money
+from quotas.money import amount
 from quotas.periods import today
 from quotas.protocol import BudgetLimit, Spending, Unit
 from quotas.selectors import spendings
@@ -49,7 +52,7 @@ def check_active() -> int:
 
 def check(organization_id: UUID) -> list[BudgetAlert]:
     """Writes down what was reached and not told yet; returns that. Raises Unavailable."""
-    limits, day = limits_in(organization_id), today()
+    limits, day = [each.limit for each in limits_in(organization_id)], today()
     if not limits:
         return []
     standings = asyncio.run(_spendings(organization_id, limits))
@@ -103,7 +106,29 @@ def _note(organization_id: UUID, spending: Spending) -> list[BudgetAlert]:
         for each in reached
         if each not in known
     ]
-    return BudgetAlert.objects.bulk_create(found)
+    made = BudgetAlert.objects.bulk_create(found)
+    if made and made[-1].mail_due:
+        emit(organization_id, Event.BUDGET_THRESHOLD, _data(made[-1]))
+    return made
+
+
+def _data(alert: BudgetAlert) -> dict[str, object]:
+    """What a webhook is told. Figures are whole tokens, or an amount as a decimal string with its currency."""
+    budget = budget_of(alert)
+    id = id_of(alert.subject)
+    told: dict[str, object] = {
+        "scope": alert.scope,
+        "subject": public_id("user" if alert.scope == "user" else "key", id) if id else None,
+        "title": alert.title,
+        "unit": alert.unit,
+        "period": f"{alert.days} days" if alert.days else "month",
+        "hard": alert.hard,
+        "threshold": alert.threshold,
+    }
+    if budget.unit is Unit.TOKENS:
+        return {**told, "limit": alert.limit, "spent": alert.spent}
+    figures = {"limit": alert.limit, "spent": alert.spent}
+    return {**told, **{name: f"{amount(each):f}" for name, each in figures.items()}, "currency": settings.CURRENCY}
 
 
 # What goes out

@@ -93,8 +93,10 @@ class Grant(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["organization", "last_day"], condition=models.Q(ended_at=None), name="grants_that_hold"),
-        ]  # fmt: skip
+            models.Index(
+                fields=["organization", "last_day"], condition=models.Q(ended_at=None), name="grants_that_hold"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"grant to {self.organization_id} until {self.last_day}"
@@ -119,6 +121,35 @@ class Refund(models.Model):
 
     def __str__(self) -> str:
         return f"refund of {self.request_id}"
+
+
+class SpendingFlag(models.Model):
+    """A key, or a member, has spent in an hour ten times what is usual for it. At most one a day of each."""
+
+    class Scope(models.TextChoices):
+        KEY = "key", "API key"
+        MEMBER = "member"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    scope = models.CharField(max_length=16, choices=Scope.choices)
+    subject_id = models.UUIDField()  # of the user, or of the chain of keys that replaced one another
+    spent = models.DecimalField(max_digits=20, decimal_places=10)  # in the past 60 minutes
+    usual = models.DecimalField(max_digits=20, decimal_places=10)  # in an hour
+    paused = models.BooleanField()  # then; its owner may have resumed it since
+    mail_due = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = "unusual spending"
+        verbose_name_plural = "unusual spending"
+        indexes = [
+            models.Index(fields=["organization", "scope", "subject_id", "-created_at"], name="flags_of_a_spender"),
+            models.Index(fields=["created_at"], condition=models.Q(mail_due=True), name="flags_to_mail"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.subject_id}"
 
 
 class Statement(Organization):

@@ -101,4 +101,15 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='one_usage_mark')],
             },
         ),
+        migrations.CreateModel(
+            name='TopSpender',
+            fields=[],
+            options={
+                'verbose_name': 'top spender',
+                'proxy': True,
+                'indexes': [],
+                'constraints': [],
+            },
+            bases=('quotas.usageday',),
+        ),
     ]

@@ -118,6 +118,9 @@ function begin() {
   grow();
 }
 
+const LONGEST_COUNTDOWN = 900; // s; who has to wait longer does not sit and wait
+const AGAIN = / ?Try again in \d+ s\.\s*$/;
+
 function refused(seconds) {
   document.querySelector(".beginning")?.remove();
   document.querySelector(".greeting").hidden = false;
@@ -129,9 +132,11 @@ function refused(seconds) {
     begun.doubtful = true;
     say(DOUBT, "warning");
   }
-  if (!seconds) return;
-  notice().textContent = notice().textContent.replace(/ ?Try again in \d+ s\.\s*$/, " ");
-  notice().append(countdown(seconds));
+  if (!seconds || seconds > LONGEST_COUNTDOWN) return;
+  const words = notice().querySelector(".detail") ?? notice();
+  const last = words.lastChild; // behind a link, where there is one
+  if (last) last.textContent = last.textContent.replace(AGAIN, " ");
+  words.append(countdown(seconds));
 }
 
 let waitSeconds = 0;

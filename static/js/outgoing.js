@@ -44,6 +44,12 @@ function button(text, act) {
   return element;
 }
 
+function linkTo(address, text) {
+  const element = make("a", "", text);
+  element.href = address;
+  return element;
+}
+
 export function bubble(id, content) {
   const article = make("article", "turn user sending");
   article.id = `sending-${id}`;
@@ -93,12 +99,13 @@ function remove(message) {
   keep();
 }
 
-function fail(message, reason, seconds, outcome = "Not sent.") {
+function fail(message, reason, { seconds = null, outcome = "Not sent.", usage = "" } = {}) {
   message.state = "failed";
   const retry = button("Retry", () => deliver(message));
   const line = make("span", "failure");
   line.setAttribute("role", "alert");
   line.append(make("span", "why", outcome), ` ${reason} `);
+  if (usage) line.append(linkTo(usage, "See your usage"), " ");
   if (seconds) {
     retry.disabled = true;
     const wait = countdown(seconds);
@@ -182,9 +189,9 @@ document.addEventListener("chat:accepted", ({ detail: { id } }) => {
   if (message) remove(message);
 });
 
-document.addEventListener("chat:refused", ({ detail: { id, code, message: reason, retry_after } }) => {
+document.addEventListener("chat:refused", ({ detail: { id, code, message: reason, retry_after, usage } }) => {
   const message = messages.get(id);
-  if (message) fail(message, reason, retry_after, code === IN_DOUBT ? "" : "Not sent.");
+  if (message) fail(message, reason, { seconds: retry_after, outcome: code === IN_DOUBT ? "" : "Not sent.", usage });
 });
 
 document.addEventListener("htmx:ws:after:message:incoming", () => messages.size && supersede());

@@ -33,6 +33,7 @@ OFTEN = """
     shared-page not-found streaming queued model-loading stopped failed-with-details high-demand not-sent code-folded
     table-and-math editing versions context-full sign-in-wrong sign-up-refused locked-out account
     key-new-refused key-manage organization-invitations organization-invite-refused member-refused invitation
+    usage usage-in-tokens
 """.split()  # noqa: SIM905
 
 

@@ -101,16 +101,16 @@ def test_leaving_a_stream_frees_the_engine(client: OpenAI, site: LiveSite) -> No
 
 def test_it_waits_as_long_as_the_answer_says(client: OpenAI, site: LiveSite) -> None:
     """A plan that is used up answers 429 with a time; the client comes again by then, and is served."""
-    site.execute("UPDATE quotas_plan SET tokens_per_minute = 1500 WHERE name = 'demo'")
+    site.execute("UPDATE quotas_plan SET tokens_per_minute = 600 WHERE name = 'demo'")
     try:
         time.sleep(5.1)  # plans are remembered for 5 s
-        client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=1400)  # type: ignore[arg-type]
+        client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=560)  # type: ignore[arg-type]
         with pytest.raises(openai.RateLimitError) as refused:
-            client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=200)  # type: ignore[arg-type]
+            client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=60)  # type: ignore[arg-type]
         wait = float(refused.value.response.headers["retry-after-ms"]) / 1000
         assert 0 < wait < 60
         started = time.monotonic()
-        client.with_options(max_retries=3).chat.completions.create(model=MODEL, messages=HELLO, max_tokens=200)  # type: ignore[arg-type]
+        client.with_options(max_retries=3).chat.completions.create(model=MODEL, messages=HELLO, max_tokens=60)  # type: ignore[arg-type]
         assert time.monotonic() - started >= wait * 0.7
     finally:
         site.execute("UPDATE quotas_plan SET tokens_per_minute = 10000000 WHERE name = 'demo'")

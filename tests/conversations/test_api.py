@@ -1,5 +1,6 @@
 """The native API's plain routes."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -159,6 +160,8 @@ async def test_a_request_tells_how_it_went(house: House, person: Person, caller:
     assert (answer["status"], answer["lane"], answer["attempts"]) == ("succeeded", "paid", 1)
     assert 0 <= answer["queued_ms"] <= answer["ttft_ms"] <= answer["total_ms"] < 10_000
     assert answer["usage"]["output"] == 5
+    [entry] = await house.ledger(await run_db(Message.objects.get, id=accepted.message_id))
+    assert Decimal(answer["cost"]) == entry.cost
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def everything() -> list[tuple[Any, ...]]:
 
 def check_sums() -> None:
     assert sums(UsageHour.objects) == sums(UsageDay.objects) == sums(LedgerEntry.objects)
-    assert UsageDay.objects.aggregate(Sum("requests"))["requests__sum"] == LedgerEntry.objects.filter(
-        kind="usage"
-    ).count()
+    assert (
+        UsageDay.objects.aggregate(Sum("requests"))["requests__sum"] == LedgerEntry.objects.filter(kind="usage").count()
+    )
 
 
 @contextmanager
@@ -150,8 +150,8 @@ def test_rebuilding_makes_the_same_again_and_mends_what_was_wrong() -> None:
     right = everything()
     UsageHour.objects.all()[0].delete()
     UsageDay.objects.create(
-        organization_id=organization, day=MORNING.date(), user_id=new_id(), model="ghost", requests=1, input=1, cached=0,
-        output=1, cost=1,
+        organization_id=organization, day=MORNING.date(), user_id=new_id(), model="ghost", requests=1, input=1,
+        cached=0, output=1, cost=1,
     )  # fmt: skip
     out = StringIO()
     call_command("rebuild_rollups", stdout=out)

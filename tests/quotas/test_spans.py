@@ -1,6 +1,6 @@
 """Spans of time in UTC: months' ends, zones, and what is no time."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import pytest
 

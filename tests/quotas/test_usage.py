@@ -112,7 +112,6 @@ def test_rollups_that_move_meanwhile_are_read_again(organization: UUID, monkeypa
 def test_without_a_mark_everything_is_read_from_the_ledger(organization: UUID) -> None:
     UsageMark.objects.all().delete()
 
-
     UsageDay.objects.all().delete()
     assert usage(organization, MARCH, Group.DAY).total == of_ledger(organization, MARCH)
 

@@ -1,18 +1,16 @@
 """Rows of the ledger, as tests of what is made of it need them."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from chatsite.ids import first_id, new_id
 from inference.protocol import Usage
 from quotas import services
-from tests.quotas.test_ledger import PRICES
+from quotas.protocol import Prices
+from tests.quotas.moments import made
 
-
-def made(moment: datetime) -> UUID:
-    """An id of that moment."""
-    return UUID(int=first_id(moment).int | new_id().int & (1 << 64) - 1)
+PRICES = Prices(Decimal("0.10"), Decimal("0.01"), Decimal("0.40"))
 
 
 def used(organization: UUID, when: datetime | None = None, *, input: int = 10, output: int = 5, **about: Any) -> UUID:

@@ -3,6 +3,6 @@
 from tests.acceptance.gallery import SCENES
 
 from tests.acceptance.scenes import frame, replies, thread  # isort: skip
-from tests.acceptance.scenes import accounts, keys, organizations, admin  # isort: skip
+from tests.acceptance.scenes import accounts, keys, organizations, usage, admin  # isort: skip
 
-__all__ = ["SCENES", "accounts", "admin", "frame", "keys", "organizations", "replies", "thread"]
+__all__ = ["SCENES", "accounts", "admin", "frame", "keys", "organizations", "replies", "thread", "usage"]

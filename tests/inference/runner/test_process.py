@@ -375,7 +375,7 @@ async def test_one_partial_flush_a_second_for_all_streams(house: House, settings
     settings.PERSIST_SECONDS = 1.0  # type: ignore[attr-defined]
     await house.engine(tokens_per_second=30)
     await house.runner()
-    messages = [await house.ask(150, prompt=[*PROMPT, n]) for n in range(64)]
+    messages = [await house.ask(1500, prompt=[*PROMPT, n]) for n in range(64)]
     for message in messages:
         await house.emitted(message, 3)
     statements: list[str] = []

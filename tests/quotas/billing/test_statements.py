@@ -207,3 +207,25 @@ def test_s32_only_those_who_see_the_billing_see_statements(make_person: Any) -> 
 )
 def test_money_is_shown_to_the_last_digit(cost: str, text: str) -> None:
     assert money(Decimal(cost)) == text
+
+
+def test_the_staff_sees_statements_of_all(person: Person, make_person: Any) -> None:
+    spend(person, "12.34")
+    staff = signed_in(make_person("root@example.com", superuser=True))
+    html = staff.get("/admin/billing/statement/", {"q": person.organization.public_id}).content.decode()
+    where = f"/admin/billing/statement/{person.organization.pk}/{month(THIS)}"
+    assert f"{where}/" in html
+    page = staff.get(f"{where}/").content.decode()
+    assert "12.34" in page
+    assert f"{where}.csv/" in page
+    answer = staff.get(f"{where}.csv/")
+    assert answer["Content-Type"].startswith("text/csv")
+    assert "12.3400000000" in answer.content.decode()
+    own = f"/admin/billing/statement/{person.organization.public_id}/change/"
+    assert "12.34" in staff.get(own).content.decode()
+    for wrong in (f"{where}.pdf/", f"/admin/billing/statement/{person.user.pk}/{month(THIS)}/", f"{where}x/"):
+        assert staff.get(wrong).status_code == 404
+    looker = make_person("looker@example.com")
+    looker.user.is_staff = True
+    looker.user.save()
+    assert signed_in(looker).get(f"{where}/").status_code == 403
