@@ -52,12 +52,12 @@ async def request(http: aiohttp.ClientSession, url: str, key: str, seed: int, sh
 
 async def paying(http: aiohttp.ClientSession, url: str, key: str, seconds: float, shape: Shape) -> list[float]:
     tasks: list[asyncio.Task[tuple[int, float]]] = []
-    until, found, seed = time.perf_counter() + seconds, [], random.randrange(10**9)
-    tasks: list[asyncio.Task[tuple[int, float]]] = []
+    until, seed = time.perf_counter() + seconds, random.randrange(10**9)
     while time.perf_counter() < until:
         seed += 1
         tasks.append(asyncio.create_task(request(http, url, key, seed, shape)))
         await asyncio.sleep(shape.paid_gap)
+    found = []
     for status, first in await asyncio.gather(*tasks):
         if status != 200:
             raise RuntimeError(f"a paid request was answered {status}")

@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 
 from chatsite.accounts.admin_people import OfPeopleAdmin
 from chatsite.accounts.models import ApiKey, Organization, User
-from chatsite.admin_links import Link, id_link, row_link
+from chatsite.admin_links import Link, row_link, short_link
 from chatsite.ids import public_id
 from chatsite.look_only import LookOnlyAdmin
 from quotas.admin_filters import FoundFilter, ModelFilter, UsageDayFilter
@@ -191,14 +191,14 @@ class UsageCheckAdmin(LookOnlyAdmin):
 class UsageFindingAdmin(LookOnlyAdmin):
     """The last run stands above the list."""
 
-    list_display = ["found_at", "what", "organization_link", "day", "subject", "unit", "in_ledger", "found"]
+    list_display = ["found_at", "what", "organization_link", "day", "subject", "unit", "right", "wrong"]
     list_filter = ["what", "unit", FoundFilter]
     list_before_template = "admin/quotas/last_check.html"
     ordering = ["-id"]
     search_help_text = "Search by the id of an organization"
     id_lookups = {"org": ["organization_id"]}
-    fields = ["found_at", "what", "organization_link", "day", "subject", "unit", "in_ledger", "found", "of_check"]
-    readonly_fields = ["organization_link"]
+    fields = ["found_at", "what", "organization_link", "day", "subject", "unit", "right", "wrong", "of_check"]
+    readonly_fields = ["organization_link", "right", "wrong"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UsageFinding]:
         found: QuerySet[UsageFinding] = super().get_queryset(request).select_related("of_check")
@@ -210,4 +210,12 @@ class UsageFindingAdmin(LookOnlyAdmin):
 
     @admin.display(description="organization")
     def organization_link(self, row: UsageFinding) -> str:
-        return id_link("accounts_organization", "org", row.organization_id)
+        return short_link("accounts_organization", "org", row.organization_id)
+
+    @admin.display(description="in the ledger")
+    def right(self, row: UsageFinding) -> str:
+        return f"{row.in_ledger.normalize():f}"
+
+    @admin.display(description="found")
+    def wrong(self, row: UsageFinding) -> str:
+        return f"{row.found.normalize():f}"

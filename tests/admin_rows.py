@@ -14,10 +14,12 @@ from chatsite.accounts import history
 from chatsite.accounts.models import Invitation, KeyEvent, OrganizationEvent, User
 from chatsite.accounts.protocol import Actor, Via
 from chatsite.ids import new_id
+from chatsite.webhooks.models import Delivery, Endpoint
 from conversations.models import Conversation, Message, Share, TextAccess
 from inference.models import CallReading, KeptCall, Model, Replica, Request, TextKeeping
 from inference.protocol import Usage
 from quotas import rollups
+from quotas.billing.models import BudgetAlert, Grant, Refund, SpendingFlag
 from quotas.models import Budget, LedgerEntry, Plan, Price, Stop, UsageCheck, UsageDay, UsageFinding, UsageHour
 from quotas.services import Prices, record_usage, sync_price
 from tests.conftest import Person
@@ -51,6 +53,13 @@ LISTS = [
     "quotas_budget",
     "quotas_price",
     "quotas_stop",
+    "billing_statement",
+    "billing_refund",
+    "billing_grant",
+    "billing_budgetalert",
+    "billing_spendingflag",
+    "webhooks_endpoint",
+    "webhooks_delivery",
     "conversations_conversation",
     "conversations_message",
     "conversations_share",
@@ -109,11 +118,40 @@ class Rows:
             ("quotas_budget", self.person.organization.budgets.get().pk),
             ("quotas_price", Price.objects.get(model=self.model.name).pk),
             ("quotas_stop", Stop.objects.get(organization=self.person.organization).pk),
+            *self._money(),
             ("conversations_conversation", self.conversation.pk),
             ("conversations_message", self.reply.pk),
             ("conversations_share", self.share.pk),
             ("conversations_textaccess", self.access.pk),
         ]
+
+    def _money(self) -> Iterator[tuple[str, Any]]:
+        organization = self.person.organization
+        yield "billing_statement", organization.pk
+        yield "billing_refund", Refund.objects.get(organization_id=organization.pk).pk
+        yield "billing_grant", Grant.objects.get(organization=organization).pk
+        yield "billing_budgetalert", BudgetAlert.objects.get(organization=organization).pk
+        yield "billing_spendingflag", SpendingFlag.objects.get(organization=organization).pk
+        yield "webhooks_endpoint", Endpoint.objects.get(organization=organization).pk
+        yield "webhooks_delivery", Delivery.objects.get(endpoint__organization=organization).pk
+
+
+def make_money(person: Person) -> None:
+    """A grant, a refund's reason, an alert, a flag, and a webhook that was told of the alert."""
+    owner = {"organization": person.organization}
+    day = timezone.now().date()
+    Grant.objects.create(**owner, tokens=1000, last_day=day, reason="Ticket 4713.", granted_by="root@example.com")
+    BudgetAlert.objects.create(
+        **owner, scope="organization", subject="org", unit="tokens", days=0, hard=True, limit=100, period_start=day,
+        threshold=80, spent=81, title="The budget of the organization",
+    )  # fmt: skip
+    SpendingFlag.objects.create(**owner, scope="key", subject_id=person.key.chain_id, spent=20, usual=1, paused=False)
+    Refund.objects.create(
+        request_id=new_id(), seq=0, organization_id=person.organization.pk, amount=1, reason="Ticket 4714.",
+        staff_id=person.user.pk, staff_email=person.user.email,
+    )  # fmt: skip
+    hook = Endpoint.objects.create(**owner, url="https://example.org/hook", events=["budget.threshold"])
+    Delivery.objects.create(endpoint=hook, event="budget.threshold", body="{}")
 
 
 def make_rows(person: Person, model: Model, **request: Any) -> Rows:
@@ -136,6 +174,7 @@ def make_rows(person: Person, model: Model, **request: Any) -> Rows:
     )
     make_kept(person, model)
     make_limits(person, model)
+    make_money(person)
     make_usage(person)
     make_invited(person)
     return Rows(person, model, replica, conversation, question, reply, row, share, access)

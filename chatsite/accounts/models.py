@@ -262,7 +262,7 @@ class ApiKey(Limited):
     expires_at = models.DateTimeField(null=True, blank=True)
     expiry_told_at = models.DateTimeField(null=True, blank=True, editable=False)  # when its owner was mailed about it
     revoked_at = models.DateTimeField(null=True, blank=True)
-    pause_when_unusual = models.BooleanField(default=False, editable=False)  # see `pausing`; the same in a chain
+    pause_when_unusual = models.BooleanField(default=False, db_default=False, editable=False)  # the same in a chain
     paused_at = models.DateTimeField(null=True, blank=True, editable=False)  # refused until its owner resumes it
     replaced_by = models.OneToOneField(
         "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_from"

@@ -89,6 +89,8 @@ def _may_be_allowed(host: str, *, private: bool) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
+        if host.replace(".", "").isdigit():  # 127.1 is an address to some, and a name to nobody
+            return False
         return private or host.rstrip(".").rpartition(".")[2].lower() not in LOCAL_NAMES
     return is_allowed(host, private=private)
 

@@ -40,13 +40,16 @@ class Pool:
         self._measuring: dict[str, asyncio.Task[None]] = {}
 
     def refresh(self, model: Model, rows: list[Replica]) -> None:
-        """Takes over the table: new replicas come in, those that are gone get no new requests."""
+        """Takes over the table: new replicas come in, those that are gone get no new requests.
+
+        One with another address is another one: nothing that is known of it holds there.
+        """
         self.model = model
         wanted = {str(row.id): row for row in rows}
         for gone in set(self.members) - set(wanted):
             del self.members[gone]
         for id, row in wanted.items():
-            if id not in self.members:
+            if id not in self.members or self.members[id].row.url != row.url:
                 engine = Engine(row.url, session())
                 self.members[id] = Member(row, engine, settings.REPLICA_SLOTS, settings.PREFILL_TOKENS_PER_SECOND)
 

@@ -1,6 +1,6 @@
 """Money in the admin: statements, grants, alerts; refunds are in `admin_refunds`."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.conf import settings
@@ -13,7 +13,7 @@ from django.urls import path, reverse
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from chatsite.accounts.models import Organization
+from chatsite.accounts.models import Organization, User
 from chatsite.admin_links import NOTHING, Link, id_link, joined, row_link
 from chatsite.admin_search import SearchableAdmin, parse_wanted
 from chatsite.errors import InvalidInput, NotFound
@@ -52,7 +52,10 @@ class StatementAdmin(LookOnlyAdmin):
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(self.month_view)
-        return [path("<uuid:organization>/<str:month>/", view, name="billing_statement_month"), *super().get_urls()]
+        return [
+            path("<uuid:organization>/months/<str:month>/", view, name="billing_statement_month"),
+            *super().get_urls(),
+        ]
 
     def change_view(self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any) -> HttpResponse:
         """An organization's address leads to its newest month."""
@@ -172,7 +175,8 @@ class GrantAdmin(SearchableAdmin):
         return bool(request.user.has_perm("billing.change_grant"))
 
     def save_model(self, request: HttpRequest, obj: Grant, form: Any, change: bool) -> None:
-        obj.granted_by_id, obj.granted_by = request.user.pk, request.user.email
+        staff = cast(User, request.user)
+        obj.granted_by_id, obj.granted_by = staff.pk, staff.email
         super().save_model(request, obj, form, change)
         known_plans.drop(obj.organization_id)
 
@@ -181,7 +185,7 @@ class GrantAdmin(SearchableAdmin):
         count = 0
         for grant in queryset.filter(ended_at=None, last_day__gte=today()):
             # Only what is not ended yet: two of the staff at once end it once.
-            ended = {"ended_at": timezone.now(), "ended_by": request.user.email}
+            ended = {"ended_at": timezone.now(), "ended_by": cast(User, request.user).email}
             if Grant.objects.filter(pk=grant.pk, ended_at=None).update(**ended):
                 self.log_change(request, grant, "Ended.")
                 count += 1

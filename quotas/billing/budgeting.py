@@ -110,13 +110,13 @@ def _check(organization_id: UUID, terms: Terms, present: Budget | None = None) -
     kind = {**terms.values(), "limit_tokens": None, "limit_cost": None}
     del kind["limit_tokens" if terms.cost is None else "limit_cost"]
     same = Budget.objects.filter(organization_id=organization_id, **kind)
-    if same.exclude(pk=present.pk if present else None).exists():
+    if (same.exclude(pk=present.pk) if present else same).exists():
         raise BudgetExists
 
 
 def _is_there(organization_id: UUID, terms: Terms) -> bool:
-    if terms.scope == Budget.Scope.ORGANIZATION:
-        return True
+    if terms.subject_id is None:
+        return terms.scope == Budget.Scope.ORGANIZATION
     if terms.scope == Budget.Scope.MEMBER:
         return Membership.objects.filter(organization_id=organization_id, user_id=terms.subject_id).exists()
     return ApiKey.objects.filter(organization_id=organization_id, chain_id=terms.subject_id).exists()

@@ -1,8 +1,8 @@
 """When a key, or a member, spends far more than is usual. Pure.
 
-What is usual is the median of the hours (UTC) of the past 14 days in which anything was spent, and at least a floor: so a
-key that was never used, or cost next to nothing, is flagged only when it costs something. Unusual are ten times that, in
-the past 60 minutes.
+What is usual is the median of the hours (UTC) of the past 14 days in which anything was spent, and at least a floor: so
+a key that was never used, or cost next to nothing, is flagged only when it costs something. Unusual are ten times that,
+in the past 60 minutes.
 """
 
 from collections.abc import Iterable

@@ -32,6 +32,7 @@ OFTEN = """
     new-chat sidebar row-menu rename-dialog delete-dialog title-edited search model-menu account-menu share-link
     shared-page not-found streaming queued model-loading stopped failed-with-details high-demand not-sent code-folded
     table-and-math editing versions context-full sign-in-wrong sign-up-refused locked-out account
+    budget-refused budgets statement webhook key-paused
     key-new-refused key-manage organization-invitations organization-invite-refused member-refused invitation
     usage usage-in-tokens
 """.split()  # noqa: SIM905

@@ -9,7 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
+from inference.runner.process import REFRESH_SECONDS
 from tests.acceptance.installation import MODEL, Installation, installation, models_toml
+from tests.fakes.cutting_proxy import cutting_proxy
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.engine
@@ -111,6 +113,31 @@ def test_s2_a_killed_replica_is_followed_by_the_other_token_by_token() -> None:
             assert any(event["type"] == "retrying" for event in parts)
             assert text_of(parts) == text_of(whole)
             assert parts[-1]["usage"]["output"] == whole[-1]["usage"]["output"]
+
+
+@pytest.mark.long
+def test_s2_a_stream_cut_at_every_token_is_joined_exactly() -> None:
+    """Two replicas, emoji, temperature 0: the text is that of an uninterrupted run, wherever a connection breaks."""
+    with installation(models_toml(engine="{start = true, count = 2}"), {"CHAT_TEMPERATURE": "0"}, within=400) as site:
+        urls = [str(row[0]) for row in site.query("SELECT url FROM inference_replica WHERE enabled ORDER BY url")]
+        wait_until_sync(lambda: all(_answers(url) for url in urls), 300)
+        with cutting_proxy(urls) as proxy:
+            for url, through in zip(urls, proxy.urls, strict=True):
+                site.execute(f"UPDATE inference_replica SET url = '{through}' WHERE url = '{url}'")
+            time.sleep(REFRESH_SECONDS + 2)  # until runners know
+            whole = reply(site, EMOJI, max_tokens=48)
+            assert whole[-1]["type"] == "done", whole[-1]
+            tokens = whole[-1]["usage"]["output"]
+            assert tokens >= 20
+            for cut in range(1, tokens):
+                proxy.cut_after = cut
+                parts = reply(site, EMOJI, max_tokens=48)
+                assert parts[-1]["type"] == "done", (cut, parts[-1])
+                assert proxy.cuts == cut, cut
+                assert text_of(parts) == text_of(whole), cut
+                assert parts[-1]["usage"]["output"] == tokens, cut
+        [(used,)] = site.query("SELECT sum(output) FROM quotas_ledgerentry")
+        assert used == tokens * tokens  # none was billed twice
 
 
 def _answers(url: str) -> bool:

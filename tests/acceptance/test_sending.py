@@ -183,6 +183,7 @@ async def test_over_a_limit_the_wait_is_counted_down_and_the_message_kept(site: 
         await visitor.send("Four")
         await expect(notice).to_contain_text("The free plan allows 3 replies at once")
         await expect(notice).to_contain_text("Try again in")
+        await expect(notice.get_by_role("link", name="See your usage")).to_have_attribute("href", "/usage/#limits")
         await expect(visitor.draft).to_have_value("Four")
         await expect(visitor.page.locator("#meters")).not_to_contain_text("20,000 of 20,000")
         await expect(notice).not_to_contain_text("Try again in", timeout=10_000)

@@ -26,9 +26,12 @@ KEYS: Final = {
     "eve@example.com": ("0197d000-0000-7000-8000-0000000000a2", "A script with quite a long name"),
 }
 KEY: Final = """
-    INSERT INTO accounts_apikey (id, user_id, organization_id, name, prefix, digest, scopes, created_at, chain_id)
-    SELECT %s, id, %s, %s, 'sk-abcde', %s, ARRAY['read'], now(), %s FROM accounts_user WHERE email = %s
-    ON CONFLICT DO NOTHING
+    INSERT INTO accounts_apikey
+    SELECT copied.* FROM accounts_apikey own JOIN accounts_user person ON person.id = own.user_id,
+        jsonb_populate_record(own, jsonb_build_object(
+            'id', %s::text, 'organization_id', %s::text, 'name', %s::text, 'digest', %s::text, 'chain_id', %s::text
+        )) copied
+    WHERE own.name = 'script' AND person.email = %s ON CONFLICT DO NOTHING
 """
 BUDGET: Final = """
     INSERT INTO quotas_budget (id, organization_id, scope, period, limit_cost, hard, created_at, changed_at)

@@ -7,7 +7,7 @@ import pytest
 from chatsite.database import run_db
 from chatsite.redis import async_client
 from conversations.models import Message
-from inference.models import Request
+from inference.models import Replica, Request
 from inference.prompt_store import StoredPrompt
 from inference.protocol import Sampling
 from inference.redis import keys
@@ -237,3 +237,16 @@ async def test_two_hundred_requests_end_while_engines_come_and_go(house: House) 
     assert set(statuses) <= {"complete", "failed"}
     assert statuses.count("complete") >= 190
     await house.nothing_is_held()
+
+
+async def test_a_replica_that_moves_is_asked_at_its_new_address(house: House) -> None:
+    before = await house.engine()
+    runner = await house.runner()
+    await house.ended(await house.ask(5))
+    after = await house.engine()
+    await run_db(lambda: Replica.objects.filter(url=after.url).delete())
+    await run_db(lambda: Replica.objects.update(url=after.url))
+    await runner._refresh()
+    await wait_until(lambda: dispatcher(runner).pool.ready)
+    await house.ended(await house.ask(5, prompt=LONG))
+    assert (len(before.calls), len(after.calls)) == (1, 1)

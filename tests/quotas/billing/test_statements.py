@@ -213,7 +213,7 @@ def test_the_staff_sees_statements_of_all(person: Person, make_person: Any) -> N
     spend(person, "12.34")
     staff = signed_in(make_person("root@example.com", superuser=True))
     html = staff.get("/admin/billing/statement/", {"q": person.organization.public_id}).content.decode()
-    where = f"/admin/billing/statement/{person.organization.pk}/{month(THIS)}"
+    where = f"/admin/billing/statement/{person.organization.pk}/months/{month(THIS)}"
     assert f"{where}/" in html
     page = staff.get(f"{where}/").content.decode()
     assert "12.34" in page
@@ -223,7 +223,7 @@ def test_the_staff_sees_statements_of_all(person: Person, make_person: Any) -> N
     assert "12.3400000000" in answer.content.decode()
     own = f"/admin/billing/statement/{person.organization.public_id}/change/"
     assert "12.34" in staff.get(own).content.decode()
-    for wrong in (f"{where}.pdf/", f"/admin/billing/statement/{person.user.pk}/{month(THIS)}/", f"{where}x/"):
+    for wrong in (f"{where}.pdf/", f"/admin/billing/statement/{person.user.pk}/months/{month(THIS)}/", f"{where}x/"):
         assert staff.get(wrong).status_code == 404
     looker = make_person("looker@example.com")
     looker.user.is_staff = True
