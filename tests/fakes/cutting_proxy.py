@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from chatsite.concurrency import end_tasks
+
 TOKEN = b'"token_ids":['
 
 
@@ -16,13 +18,15 @@ class CuttingProxy:
         self.urls: list[str] = []
         self.cut_after = 0
         self.cuts = 0
-        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
         for engine in self.engines:
             port = int(engine.rsplit(":", 1)[1])
             server = await asyncio.start_server(lambda r, w, port=port: self._serve(r, w, port), "127.0.0.1", 0)
             self.urls.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    async def close(self) -> None:
+        await end_tasks([each for each in asyncio.all_tasks() if each is not asyncio.current_task()])
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
         try:
@@ -35,10 +39,9 @@ class CuttingProxy:
             asyncio.create_task(self._pass_on(upstream, writer, count=True)),
         ]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for task in both:
-            task.cancel()
         writer.transport.abort()
         engine.transport.abort()
+        await end_tasks(both)
 
     async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, count: bool) -> None:
         seen = 0
@@ -87,5 +90,6 @@ def cutting_proxy(engines: list[str]) -> Iterator[CuttingProxy]:
         asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(10)
         yield proxy
     finally:
+        asyncio.run_coroutine_threadsafe(proxy.close(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
