@@ -39,9 +39,7 @@ ALLOWED: Final[Mapping[Role, frozenset[Permission]]] = {
     Role.OWNER: frozenset(Permission),
     Role.ADMIN: frozenset(_ADMIN),
     Role.MEMBER: frozenset({Permission.USE}),
-    Role.BILLING: frozenset(
-        {Permission.USE, Permission.SEE_USAGE, Permission.SEE_BILLING, Permission.MANAGE_BUDGETS}
-    ),
+    Role.BILLING: frozenset({Permission.USE, Permission.SEE_USAGE, Permission.SEE_BILLING, Permission.MANAGE_BUDGETS}),
 }
 EXPLAINED: Final[Mapping[Role, str]] = {
     Role.OWNER: "Everything, owners included",

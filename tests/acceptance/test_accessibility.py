@@ -21,6 +21,7 @@ FOREIGN = {
         ("target-size", ".sortremove"),  # links in the headings of lists
         ("target-size", ".hover\\:text-base-500"),
         ("target-size", ".text > a[href"),
+        ("aria-input-field-name", "select2"),  # boxes that search in a list
         ("empty-table-header", ".lg\\:w-px"),  # above the buttons that delete a row
     ],
 }
