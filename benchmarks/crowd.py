@@ -22,9 +22,10 @@ SETTLE_SECONDS = 3.0  # caches of five seconds, garbage and buffers come to rest
 
 
 def make_room(here: House, streams: int) -> None:
-    """Neither the plan's limits are measured, nor how few streams an engine gets whose speed changes all at once."""
+    """Neither the plan's limits are measured, nor what is thought of an engine that changes its speed all at once."""
     here.execute("UPDATE quotas_plan SET concurrent = %s, tokens_per_minute = %s", 4 * streams, 100_000 * streams)
-    here.execute("""UPDATE inference_schedulertuning SET "values" = "values" || '{"score": {"min_decode_rate": 0}}'""")
+    here.execute("""UPDATE inference_schedulertuning SET "values" = "values" ||
+        '{"score": {"min_decode_rate": 0}, "ejection": {"silence_seconds": 600}}'""")
     time.sleep(6)  # plans and settings are known for five seconds
 
 

@@ -14,11 +14,11 @@ from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import AppError
 from conversations.drafts import Draft, Remember
-from conversations.errors import ReplyRunning
+from conversations.errors import NotWaiting, ReplyRunning
 from conversations.models import Message
 from conversations.prompting import Fitted
 from conversations.selectors import Reply
-from inference import reservations, tuning
+from inference import reservations
 from inference import selectors as inference_selectors
 from inference import services as inference_services
 from inference.models import Model
@@ -42,6 +42,7 @@ class Offer:
     base: Cursor | None = None  # where a continued reply stands; its request is the earlier one
     remember: Remember | None = None
     otherwise: "Otherwise | None" = None
+    given_up: UUID | None = None  # a request that waits, and is withdrawn once nothing refuses this one
 
 
 # Where the caller takes the smaller model's reply, too, while its own is busy: the same offer, of another model.
@@ -73,7 +74,8 @@ _accepting: set[asyncio.Task[Accepted]] = set()  # strong references: the loop k
 
 
 async def accept(offer: Offer) -> Accepted:
-    """Promises the reply. Raises RateLimited kinds, Unavailable, ReplyRunning, NotFound; then nothing was written.
+    """Promises the reply. Raises RateLimited kinds, Unavailable, ReplyRunning, NotFound, NotWaiting; then nothing was
+    written.
 
     A caller that goes away meanwhile does not cut it short: reserved quota is either spent on a reply or given back.
     """
@@ -95,9 +97,11 @@ async def _accept(offer: Offer) -> Accepted:
         input=len(offer.fitted.token_ids),
         output=offer.fitted.max_tokens,
     )
-    wait = tuning.queue_timeout(plan.tier)
-    remaining = await quota_services.reserve(offer.principal, plan, {request_id: wanted}, wait)
+    life = reservations.life(plan.tier)
+    remaining = await quota_services.reserve(offer.principal, plan, {request_id: wanted}, life, given_up=offer.given_up)
     try:
+        if offer.given_up is not None and not await inference_services.withdraw(offer.given_up):
+            raise NotWaiting
         opened = await run_db(_write, offer, decision)
     except BaseException:
         await quota_services.settle(organization_id, request_id, NOTHING)

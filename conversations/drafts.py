@@ -13,7 +13,7 @@ from chatsite.errors import InvalidInput, NotFound
 from chatsite.status import move
 from chatsite.text_checks import clean_line
 from conversations import selectors
-from conversations.errors import NotContinuable, ReplyRunning
+from conversations.errors import NotContinuable, NotWaiting, ReplyRunning
 from conversations.models import Conversation, Message, MessageStatus
 from conversations.prompting import Row, load_branch, system_text
 from conversations.selectors import RUNNING
@@ -69,15 +69,21 @@ def load_send(
 
 def load_regenerate(principal: Principal, message_id: UUID, model: str | None) -> Draft:
     """For another reply beside this one. Raises as `load_send`."""
-    return load_instead(principal, message_id, model)[0]
+    return _beside(principal, _get_reply(principal, message_id), model)
 
 
-def load_instead(principal: Principal, message_id: UUID, model: str | None) -> tuple[Draft, Message]:
-    """For another reply in the place of this one. Raises as `load_send`."""
-    message = _get_reply(principal, message_id)
+def load_instead(principal: Principal, message_id: UUID, request_id: UUID, model: str) -> Draft:
+    """For another reply instead of this one, which waits for that request. Raises as `load_send`, and NotWaiting."""
+    message = selectors.get_message(principal, message_id)
+    if message.request_id != request_id or message.status != MessageStatus.PENDING:
+        raise NotWaiting
+    return _beside(principal, message, model)
+
+
+def _beside(principal: Principal, message: Message, model: str | None) -> Draft:
     conversation = message.conversation
     plan, found = _model(principal, model or conversation.model_id)
-    return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id)), message
+    return Draft(conversation, plan, found, load_branch(conversation.id, message.parent_id))
 
 
 def load_continue(principal: Principal, message_id: UUID) -> tuple[Draft, Message]:
@@ -151,6 +157,25 @@ def reopen_reply(message: Message, request_id: UUID, left_out: int, model: Model
     )
     if not reopened:
         raise ReplyRunning
+
+
+def write_instead(draft: Draft, message_id: UUID, reply: Message) -> None:
+    """Lets `reply` take the place of a message whose request was withdrawn: the same message, where that has no text.
+
+    Text that it had before it waited stays as a version, and the reply becomes its sibling. Raises NotFound,
+    ReplyRunning.
+    """
+    given_up = Message.objects.select_related("conversation").filter(id=message_id).first()
+    if given_up is None:
+        raise NotFound  # deleted meanwhile
+    if given_up.status in RUNNING:
+        raise ReplyRunning
+    if given_up.content or given_up.token_ids:
+        write_messages(draft.conversation, [reply])
+        return
+    assert reply.request_id is not None  # a reply that is to be made has one
+    reply.id = given_up.id
+    reopen_reply(given_up, reply.request_id, reply.left_out, draft.model)
 
 
 def _touch(conversation: Conversation, **changes: Any) -> None:

@@ -31,6 +31,7 @@ from conversations.drafts import (
     load_send,
     new_reply,
     reopen_reply,
+    write_instead,
     write_messages,
 )
 from conversations.errors import NotWaiting
@@ -245,22 +246,19 @@ async def regenerate(
 async def take_smaller(principal: Principal, message_id: UUID) -> Accepted:
     """Instead of a reply that waits, one of the model that it is offered meanwhile, in the same message.
 
-    A place in the queue is given up only while it is one: a reply that an engine has by now goes on. Raises as `send`,
-    and NotWaiting.
+    A place in the queue is given up only while it is one, and only for a reply that nothing refuses: one that an engine
+    has by now goes on, and one whose successor is refused waits on at its place. Raises as `send`, and NotWaiting.
     """
     message = await run_db(selectors.get_message, principal, message_id)
     waiting = message.request_id if message.status == MessageStatus.PENDING else None
     smaller = await inference_selectors.smaller_model(waiting) if waiting else None
-    if waiting is None or smaller is None or not await inference_services.withdraw(waiting):
+    if waiting is None or smaller is None:
         raise NotWaiting
-    draft, given_up = await run_db(load_instead, principal, message_id, smaller.name)
-    if given_up.content or given_up.token_ids:  # to be continued, or begun before: that text stays as a version
-        return await regenerate(principal, message_id, model=smaller.name)
-    request_id = new_id()
+    draft = await run_db(load_instead, principal, message_id, waiting, smaller.name)
     fitted = await fit(draft.model, draft.system, draft.rows, plan=draft.plan)
-    write = partial(reopen_reply, given_up, request_id, fitted.left_out, draft.model)
-    reply = new_reply(draft, draft.rows[-1].id, given_up.id, request_id, fitted.left_out)
-    return await accept(Offer(principal, draft, fitted, reply, write))
+    reply = new_reply(draft, draft.rows[-1].id, new_id(), new_id(), fitted.left_out)
+    write = partial(write_instead, draft, message_id, reply)
+    return await accept(Offer(principal, draft, fitted, reply, write, given_up=waiting))
 
 
 async def continue_reply(

@@ -1,7 +1,8 @@
 """Keeps the reservations of requests that are still open when their reservation's own life ends.
 
-A reservation lives as long as its request may wait in the queue. While a model loads, and from one engine to the next,
-a request waits longer; without its reservation others would be admitted in its place.
+A reservation lives as long as its request may wait in the queue, and no shorter than one renewal gives it. While a
+model loads, and from one engine to the next, a request waits longer; without its reservation others would be admitted
+in its place.
 """
 
 from datetime import timedelta
@@ -13,11 +14,11 @@ from chatsite.database import run_db
 from chatsite.redis import async_client, run_pipeline
 from inference.models import Request
 from inference.redis import keys
+from inference.reservations import LIFE_SECONDS
 from quotas.services import renew_calls
 
 EVERY_SECONDS = 3.0
 AHEAD = timedelta(seconds=10)  # before its deadline a request is looked after: longer than a sweep is away
-LIFE_SECONDS = 30.0
 BATCH = 1000  # requests of one statement, and of one round trip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from inference import output_lengths
+from inference import output_lengths, tuning
 from inference.models import Model, Request
 from quotas.protocol import Prices
 from quotas.selectors import aprice_of, price_of
@@ -12,6 +12,13 @@ from quotas.services import Open, Requests, Used, Want, units, want
 
 # Each column by itself: a whole row would bring its sampling and its decision along.
 _COLUMNS = ("id", "user_id", "api_key_id", "model_id", "lane", "prompt_tokens", "bills_prompt")
+
+LIFE_SECONDS = 30.0  # the least, however short a wait was tuned: inference.renewal comes in time to prolong it
+
+
+def life(lane: str) -> float:
+    """Seconds that a reservation of the lane lives unless it is renewed: as long as its request may wait."""
+    return max(tuning.queue_timeout(lane), LIFE_SECONDS)
 
 
 def prices_of(model: Model) -> Prices:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
-from inference import output_lengths, presence, readers, renewal, tuning
+from inference import output_lengths, presence, readers, renewal, reservations, tuning
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
 from inference.queueing import enqueue_call
@@ -122,8 +122,8 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
     )
     await scheduler.run(call)
     reserved = request.billed_prompt + request.sampling["max_tokens"]
-    wait = tuning.queue_timeout(request.lane)
-    await restore_reservation(request.organization_id, request.id, reserved, wait)
+    life = reservations.life(request.lane)
+    await restore_reservation(request.organization_id, request.id, reserved, life)
     await scheduler.client.delete(keys.missing(request.id))
 
 

@@ -115,6 +115,19 @@ def correct(request_id: UUID, wrong: Correction) -> LedgerEntry:
         return _add(usage, LedgerEntry.Kind.CORRECTION, wrong)
 
 
+def annul(request_id: UUID) -> LedgerEntry | None:
+    """Takes back all that a request was charged: its caller got nothing for it. None where nothing is left of it.
+
+    Raises NotFound while it is not settled, RedisError; then nothing was written, and it may be repeated.
+    """
+    with transaction.atomic():
+        usage, rows = _rows(request_id)
+        left = {name: sum((getattr(each, name) for each in rows), 0) for name in ("input", "cached", "output", "cost")}
+        if not any(left.values()):
+            return None
+        return _add(usage, LedgerEntry.Kind.CORRECTION, Correction(**{name: -value for name, value in left.items()}))
+
+
 def _rows(request_id: UUID) -> tuple[LedgerEntry, list[LedgerEntry]]:
     """The row of usage, which is locked against others who would change the sum, and all rows. Raises NotFound."""
     with connection.cursor() as cursor:

@@ -19,7 +19,7 @@ from quotas import budgets as of
 from quotas import counters, refusals
 from quotas.counters import Open, Requests
 from quotas.errors import Stopped
-from quotas.ledger import Correction, Times, correct, make_partitions, record_usage, refund
+from quotas.ledger import Correction, Times, annul, correct, make_partitions, record_usage, refund
 from quotas.models import Plan, Stop, Subscription
 from quotas.money import most_cost, units
 from quotas.prices import PriceVersion, sync_price
@@ -49,6 +49,7 @@ __all__ = [
     "Times",
     "Used",
     "Want",
+    "annul",
     "correct",
     "make_default",
     "make_partitions",
@@ -84,12 +85,18 @@ def want(input: int, output: int, expected: int, price: PriceVersion, lane: str)
 
 
 async def reserve(
-    principal: Principal, plan: PlanLimits, replies: Mapping[UUID, Want], ttl_seconds: float
+    principal: Principal,
+    plan: PlanLimits,
+    replies: Mapping[UUID, Want],
+    ttl_seconds: float,
+    *,
+    given_up: UUID | None = None,
 ) -> Remaining:
     """Takes, in every bucket that applies, one request, and for each reply (a request id) its tokens and a place.
 
     In every hard budget it takes the most that each may use. All is held until settled, or not renewed in time.
-    Idempotent by reply.
+    Idempotent by reply. `given_up`: a reply that these are made instead of. What it holds is as room for them, so that
+    a plan's only place does for the exchange; it stays held until the caller settles it.
 
     Raises TokensPerMinuteExceeded, RequestsPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, BudgetExhausted,
     Stopped, Unavailable; then nothing was taken anywhere.
@@ -100,6 +107,8 @@ async def reserve(
     budgets = [each for each in plan.budgets_of(principal) if each.hard]
     refusals.check_size(buckets, budgets, replies)
     args = _reserve_args(principal, plan, buckets, budgets, replies, ttl_seconds)
+    if given_up is not None:
+        args.append(str(given_up))
     try:
         for _ in range(TRIES):
             answer = await RESERVE(async_client(), quota_prefix(principal.organization_id), *args)

@@ -35,7 +35,8 @@ test_database.install()
 PASSWORD = "correct horse battery staple"
 FAST_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 SEEDS = [
-    importlib.import_module(f"quotas.migrations.{name}").seed for name in ("0002_plans", "0005_requests_per_minute", "0007_plan_caps")
+    importlib.import_module(f"quotas.migrations.{name}").seed
+    for name in ("0002_plans", "0005_requests_per_minute", "0007_plan_caps")
 ]
 
 

@@ -14,7 +14,7 @@ from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import AppError
 from chatsite.ids import new_id
-from inference import keeping, reservations, selectors, services, tokenization, tuning
+from inference import keeping, reservations, selectors, services, tokenization
 from inference.completions.calls import Call, Prompt
 from inference.completions.errors import InvalidValue
 from inference.errors import ContextTooLong
@@ -212,7 +212,7 @@ async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Ch
         )
         for choice in choices
     }
-    return await quota_services.reserve(principal, plan, wanted, tuning.queue_timeout(plan.tier))
+    return await quota_services.reserve(principal, plan, wanted, reservations.life(lane))
 
 
 async def _give_back(principal: Principal, choices: Sequence[_Choice]) -> None:

@@ -38,7 +38,7 @@ async def accept_once(
         await idempotency.abandon(principal, route, key)
         raise
     if reader is not None:
-        await readers.join(accepted.requests, reader)
+        await readers.join(accepted.requests, reader, new=True)
     return accepted, reader
 
 

@@ -80,7 +80,7 @@ async def _follow(index: int, request_id: UUID, model: Model | None) -> AsyncGen
     async with aclosing(log) as entries:
         async for entry in entries:
             if isinstance(entry, TokensEvent):
-                silent = 0
+                silent, result = 0, None
                 if entry.from_char > position:  # the log lost its beginning, and is being written anew from memory
                     raise Unavailable(LOST)
                 text = entry.text[position - entry.from_char :]
@@ -97,8 +97,9 @@ async def _follow(index: int, request_id: UUID, model: Model | None) -> AsyncGen
             elif entry is None:
                 silent += 1
                 if silent >= SILENT_SECONDS:
-                    silent = 0
-                    if (result := await _read_result(request_id)) is not None:
+                    silent, before, result = 0, result, await _read_result(request_id)
+                    # A row is terminal before its log says so: what the log lacks yet is waited for once more.
+                    if result is not None and (before is not None or _has_all(result, tokens)):
                         break
     ended = Ended(index, _whole(result, tokens))
     if alignment is not None and (rest := alignment.rest(position)):
@@ -106,9 +107,13 @@ async def _follow(index: int, request_id: UUID, model: Model | None) -> AsyncGen
     yield ended
 
 
+def _has_all(result: Result, tokens: int) -> bool:
+    return result.output <= tokens
+
+
 def _whole(result: Result | None, tokens: int) -> Result:
     """Raises Unavailable where the log ended before the text did."""
-    if result is None or result.output > tokens:
+    if result is None or not _has_all(result, tokens):
         raise Unavailable(LOST)
     return result
 

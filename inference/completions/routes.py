@@ -16,10 +16,12 @@ import structlog
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from chatsite.errors import AppError
 from chatsite.raw import Answer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
 from chatsite.scopes import Scope
 from inference import readers, selectors, services, tokenization
 from inference.completions.acceptance import Accepted, accept, take_over
+from inference.completions.annulment import annul
 from inference.completions.calls import Call, read_chat, read_completion
 from inference.completions.errors import CallerGone
 from inference.completions.keyed import accept_once
@@ -111,7 +113,13 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: 
         headers = {**headers, FALLBACK_HEADER: call.model}
     items = running.items(await selectors.aget_model(accepted.model) if call.logprobs else None)
     if not call.stream:
-        return JsonAnswer(200, await _whole(request, call, accepted, items), headers)
+        try:
+            return JsonAnswer(200, await _whole(request, call, accepted, items), headers)
+        except CallerGone:
+            raise  # what was made until then is charged
+        except AppError:
+            _go_on(annul(accepted.requests))
+            raise
     first = asyncio.ensure_future(anext(items))
     await asyncio.wait([first], timeout=FIRST_WORD_SECONDS)
     if first.done() and isinstance(item := first.result(), Ended) and (error := failure(item.result)) is not None:
@@ -126,7 +134,7 @@ class Running:
 
     def __init__(self, accepted: Accepted, hold: Hold, reader: str | None) -> None:
         self._hold = hold
-        self._reader = reader
+        self._stay = readers.Stay(accepted.requests, reader, hold) if reader is not None else None
         self._requests = accepted.requests
         self._open = set(accepted.requests)
 
@@ -146,15 +154,21 @@ class Running:
 
     def leave(self) -> None:
         """Idempotent. Goes on by itself: whoever calls may be ending."""
-        reader = self._reader
-        self._go_on(_cancel if reader is None else partial(_leave, reader))
+        stay = self._stay
+        if stay is not None:
+            stay.end()  # also where nothing runs any more
+        self._go_on(_cancel if stay is None else partial(_leave, stay))
 
     def _go_on(self, ending: Callable[[set[UUID]], Coroutine[Any, Any, None]]) -> None:
         requests, self._open = self._open, set()
         if requests:
-            task = asyncio.create_task(ending(requests))
-            _ending.add(task)
-            task.add_done_callback(_ending.discard)
+            _go_on(ending(requests))
+
+
+def _go_on(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)
 
 
 async def _cancel(requests: set[UUID]) -> None:
@@ -162,10 +176,10 @@ async def _cancel(requests: set[UUID]) -> None:
         await services.cancel(request_id)
 
 
-async def _leave(reader: str, requests: set[UUID]) -> None:
+async def _leave(stay: readers.Stay, requests: set[UUID]) -> None:
     """Cancels what nobody else reads; the rest is another process's from now on, whose end would end it."""
     try:
-        left = await readers.leave(list(requests), reader)
+        left = await stay.leave(list(requests))
     except (RedisError, OSError) as error:
         log.warning("other readers are not known", error=str(error))
         left = {}  # they are told to send the call again

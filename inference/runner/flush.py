@@ -41,7 +41,7 @@ class Flusher:
         self._wake = asyncio.Event()
         self._urgent: dict[Stream, None] = {}
         self._timer: asyncio.TimerHandle | None = None  # of the next flush of everything
-        self._lock = asyncio.Lock()  # entries of one stream must go out in order
+        self.lock = asyncio.Lock()  # entries of one stream must go out in order
 
     def mark(self, stream: Stream, *, urgent: bool = False) -> None:
         """`urgent`: a first token is not made to wait."""
@@ -79,7 +79,7 @@ class Flusher:
 
     async def flush(self, batch: list[Stream]) -> None:
         """Appends everything that these streams have not logged yet. What fails is kept and tried again."""
-        async with self._lock:
+        async with self.lock:
             ready = [stream for stream in batch if stream.request is not None and stream.output.unlogged]
             if not ready:
                 return

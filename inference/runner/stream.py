@@ -383,10 +383,11 @@ class Stream:
         opening = events.open_call(
             self.id, self.claim, self.attempt, self.output.base_tokens, settings.PROMPT_TTL_SECONDS
         )
-        [result] = await run_pipeline(async_client(), [opening])
-        if result != 1:
-            return False
-        self.output.log_anew()
+        async with self.runner.flusher.lock:  # an entry that comes before the beginning would be a gap to readers
+            [result] = await run_pipeline(async_client(), [opening])
+            if result != 1:
+                return False
+            self.output.log_anew()
         self.runner.flusher.mark(self, urgent=True)
         return True
 

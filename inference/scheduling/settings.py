@@ -153,8 +153,13 @@ class ReplicaSettings(Section):
     health_alpha: float = number(0.2, 0.001, 1.0)  # of the moving average
 
     def _contradictions(self) -> list[str]:
-        pairs = (("kv_low", "kv_high"), ("health_low", "health_high"), ("stale_seconds", "suspect_seconds"))
-        return [f"{low} must not exceed {high}" for low, high in pairs if getattr(self, low) > getattr(self, high)]
+        return _reversed(
+            self,
+            ("kv_low", "kv_high"),
+            ("health_low", "health_high"),
+            ("stale_seconds", "suspect_seconds"),
+            ("rate_min_samples", "rate_samples"),
+        )
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,9 @@ class EjectionSettings(Section):
     first_token_seconds: float = number(60.0, 0.1, 86400.0)  # until there are predictions
     silence_seconds: float = number(10.0, 0.1, 86400.0)
     silence_factor: float = number(3.0, 0.0, 1000.0)  # times the longest prefill step
+
+    def _contradictions(self) -> list[str]:
+        return _reversed(self, ("seconds", "most_seconds"))
 
 
 @dataclass(frozen=True)
@@ -211,6 +219,9 @@ class AdmissionSettings(Section):
     retry_window_seconds: float = number(10.0, 0.1, 3600.0)
     retry_floor: int = number(3, 0, 10_000)  # retries in a window that are always allowed
 
+    def _contradictions(self) -> list[str]:
+        return _reversed(self, ("retry_after_low", "retry_after_high"))
+
 
 @dataclass(frozen=True)
 class SchedulerSettings(Section):
@@ -246,6 +257,12 @@ class SchedulerSettings(Section):
         if faults:
             raise InvalidSettings(faults)
         return merged
+
+
+def _reversed(section: Section, *pairs: tuple[str, str]) -> list[str]:
+    """The pairs of which the first exceeds the second."""
+    wrong = ((low, high) for low, high in pairs if getattr(section, low) > getattr(section, high))
+    return [f"{low} must not exceed {high}" for low, high in wrong]
 
 
 def _faults(section: Section) -> list[str]:

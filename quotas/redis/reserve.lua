@@ -5,18 +5,22 @@
 -- ARGV     time to live (ms), user, API key (-: none);
 --          number of buckets, for each: name, tokens per minute, requests per minute, replies at once (0: no limit);
 --          number of hard budgets, for each: subject, unit, days (0: calendar month), limit;
---          for each reply: request id, tokens of the minute, most tokens, most cost (1e-10)
+--          for each reply: request id, tokens of the minute, most tokens, most cost (1e-10);
+--          then, where the replies are made instead of one that waits: its request id
 -- returns  {verdict, what refused (from 1, of buckets or budgets), ms to wait, time now (ms), taken and reserved of the
 --          budget that refused, for each bucket: tokens used, requests used, replies running}
 --          verdict 0 reserved (now or before), 1 not enough tokens, 2 not enough requests, 3 too many replies,
 --          4 beyond a budget, 5 a budget's counter is not known
 --
 -- All replies of one call are one request. Of several refusals the one with the longest wait is told. A budget's wait is
--- 0 where replies that run hold what is missing. Keys: buckets.lua, counters.lua.
+-- 0 where replies that run hold what is missing. What the one that is given up holds is as room for the others; it is
+-- given back by whoever settles it. Keys: buckets.lua, counters.lua.
 local ttl, user, key, count_of_buckets = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local budgets_at = 5 + 4 * count_of_buckets
 local count_of_budgets = tonumber(ARGV[budgets_at])
 local replies = budgets_at + 1 + 4 * count_of_budgets
+local last = #ARGV - (#ARGV - replies + 1) % 4
+local given_up = ARGV[last + 1]
 local mine, names = {}, {}
 for index = 1, count_of_buckets do
   local at = 1 + 4 * index
@@ -24,12 +28,18 @@ for index = 1, count_of_buckets do
   mine[index].concurrent = tonumber(ARGV[at + 3])
   names[index] = ARGV[at]
 end
+local names_of = names
 names = table.concat(names, ' ')
 
 local asked, fresh, wanted = {}, {}, 0
-for at = replies, #ARGV, 4 do asked[ARGV[at]] = true end
+for at = replies, #ARGV, 4 do asked[ARGV[at]] = true end -- the one that is given up, too
 sweep(asked)
-for at = replies, #ARGV, 4 do
+local returned = given_up and reservation(given_up)
+local returned_of = {}
+if returned then
+  for name in each(returned.names) do returned_of[name] = true end
+end
+for at = replies, last, 4 do
   local id = ARGV[at]
   if redis.call('ZSCORE', live, id) then
     redis.call('ZADD', live, 'GT', now + ttl, id)
@@ -63,6 +73,18 @@ local function until_room(days, day, amounts, first, over, now_held)
   return (day + days) * DAY - now
 end
 
+-- What of a budget the reply holds that is given up.
+local function returned_to(name, unit, days, day)
+  if not returned then return 0 end
+  local made = day_of(given_up)
+  local first = days == 0 and month_of(day) or day - days + 1
+  if made < first or made > day then return 0 end
+  for _, counter in ipairs(counters_of(returned)) do
+    if counter.name == name then return unit == 'tokens' and returned.most or returned.cost end
+  end
+  return 0
+end
+
 local function check_budget(index)
   local at = budgets_at + 4 * index - 3
   local unit, days, limit = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
@@ -80,23 +102,27 @@ local function check_budget(index)
     seen[day] = seen[day] or {taken_in(name, days, day)}
     local sum, amounts, first = unpack(seen[day])
     ahead[period] = (ahead[period] or 0) + (unit == 'tokens' and reply.entry.most or reply.entry.cost)
-    local over = sum + ahead[period] - limit
-    if over > 0 and refuse(4, index, math.max(0, until_room(days, day, amounts, first, over, now_held))) then
-      taken, reserved = sum, now_held
+    local back = returned_to(name, unit, days, day)
+    local over = sum - back + ahead[period] - limit
+    if over > 0 and refuse(4, index, math.max(0, until_room(days, day, amounts, first, over, now_held - back))) then
+      taken, reserved = sum - back, now_held - back
     end
   end
 end
 
 if #fresh > 0 then
   for index, found in ipairs(mine) do
-    local tokens, requests = found.tokens + wanted - found.tokens_limit, found.requests + 1 - found.requests_limit
+    local back, places = 0, 0
+    if returned_of[names_of[index]] then back, places = returned.tokens, 1 end
+    local tokens = math.max(0, found.tokens - back) + wanted - found.tokens_limit
+    local requests = found.requests + 1 - found.requests_limit
     if found.tokens_limit > 0 and tokens > 0 then
       refuse(1, index, math.ceil(tokens * 60000 / found.tokens_limit))
     end
     if found.requests_limit > 0 and requests > 0 then
       refuse(2, index, math.ceil(requests * 60000 / found.requests_limit))
     end
-    if found.concurrent > 0 and found.running + #fresh > found.concurrent then refuse(3, index, 0) end
+    if found.concurrent > 0 and found.running - places + #fresh > found.concurrent then refuse(3, index, 0) end
   end
   for index = 1, count_of_budgets do check_budget(index) end
 end

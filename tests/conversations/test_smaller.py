@@ -1,6 +1,7 @@
 """Who waits long is offered the model that stands in for the one that is busy."""
 
 import asyncio
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import pytest
@@ -11,8 +12,12 @@ from conversations.errors import NotWaiting
 from conversations.models import Conversation, Message
 from inference import selectors as inference_selectors
 from inference import services as inference_services
+from inference.errors import ContextTooLong, HighDemand
 from inference.models import Model, Replica, Request
 from inference.protocol import QueuePlace
+from quotas.errors import RequestsPerMinuteExceeded, Stopped
+from quotas.models import Plan
+from quotas.services import stop, subscribe
 from tests.conftest import Person
 from tests.inference.runner.conftest import MODEL_PATH, House, house, model
 from tests.tuning import atune
@@ -96,6 +101,7 @@ async def test_a_reply_that_an_engine_has_by_now_goes_on(
     assert (done.status, done.model_id, done.tokens) == ("complete", "big", 8)
     assert await run_db(selectors.siblings, done) == [message.id]
     assert await run_db(Request.objects.count) == 1
+    await house.nothing_is_held()
 
 
 async def test_pressed_twice_it_is_taken_once(house: House, big: Model) -> None:
@@ -132,6 +138,68 @@ async def test_text_that_was_to_be_continued_stays_as_a_version(house: House, bi
     kept = await house.reload(message)
     assert (kept.status, kept.content) == ("stopped", message.content)
     assert await run_db(selectors.siblings, reply) == [message.id, reply.id]
+
+
+async def limited(house: House, **limits: int) -> None:
+    """Another plan for the person, with the same models."""
+
+    def subscribe_to() -> None:
+        plan = Plan.objects.get(is_default=True)
+        plan.pk, plan.name, plan.is_default = None, "narrow", False
+        for name, value in limits.items():
+            setattr(plan, name, value)
+        plan.save(force_insert=True)
+        subscribe(house.person.organization.id, plan.name)
+
+    await run_db(subscribe_to)
+
+
+@pytest.mark.parametrize("why", ["requests", "stopped", "too long", "high demand"])
+async def test_who_is_refused_the_smaller_one_waits_on_at_their_place(
+    house: House, big: Model, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    await atune(admission={"offer_smaller_seconds": 0.0})
+    engine = await house.engine()
+    await house.runner()
+    await limited(house, requests_per_minute=1 if why == "requests" else 100)
+    message = await ask_big(house.person, big)
+    await wait_until(lambda: inference_selectors.queue_place(message.request_id))  # type: ignore[arg-type]
+    before = await house.request(message)
+    refusal: type[Exception]
+    if why == "requests":
+        refusal = RequestsPerMinuteExceeded
+    elif why == "stopped":
+        refusal = Stopped
+        await run_db(stop, house.person.organization.id)
+    else:
+        refusal = ContextTooLong if why == "too long" else HighDemand
+        where = (services, "fit") if why == "too long" else (inference_services, "decide")
+        monkeypatch.setattr(*where, AsyncMock(side_effect=refusal()))
+    with pytest.raises(refusal):
+        await services.take_smaller(house.person.session_principal, message.id)
+    after, kept = await house.request(message), await house.reload(message)
+    assert (after.status, after.created_at, after.deadline) == ("queued", before.created_at, before.deadline)
+    assert (kept.status, kept.request_id, kept.model_id) == ("pending", before.id, "big")
+    assert (await place(message)).position == 1
+    await run_db(Replica.objects.create, model=big, url=engine.url)
+    await house.runner()
+    done = await house.ended(message)
+    assert (done.status, done.model_id, done.tokens) == ("complete", "big", 8)
+    assert await run_db(Request.objects.count) == 1
+    await house.nothing_is_held()
+
+
+async def test_a_plan_s_only_place_is_enough(house: House, big: Model) -> None:
+    await atune(admission={"offer_smaller_seconds": 0.0})
+    await house.engine()
+    await house.runner()
+    await limited(house, concurrent=1)
+    message = await ask_big(house.person, big)
+    await wait_until(lambda: inference_selectors.queue_place(message.request_id))  # type: ignore[arg-type]
+    await services.take_smaller(house.person.session_principal, message.id)
+    done = await house.ended(await house.reload(message))
+    assert (done.status, done.model_id) == ("complete", house.model.name)
+    await house.nothing_is_held()
 
 
 async def test_it_is_not_taken_before_it_is_offered(house: House, big: Model) -> None:

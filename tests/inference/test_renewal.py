@@ -1,14 +1,21 @@
 """A reservation lives as long as its request is open, however long it waits."""
 
+import json
 import time
 
 import pytest
 
+from chatsite.database import run_db
 from chatsite.ids import new_id
-from inference import renewal, services, sweep
+from chatsite.redis import async_client
+from conversations.services import create_conversation, send
+from inference import renewal, reservations, services, sweep
+from inference.completions.acceptance import accept
+from inference.completions.calls import read_chat
 from inference.models import RequestStatus
 from quotas.errors import TooManyReplies
 from quotas.protocol import PlanLimits, Want
+from quotas.scripts import quota_prefix
 from quotas.services import reserve
 from tests.inference.runner.conftest import House, house, model
 from tests.tuning import patience, tune
@@ -58,6 +65,26 @@ async def test_more_than_one_batch_is_renewed(house: House, monkeypatch: pytest.
     limits = PlanLimits("test", "paid", 100_000, 5)
     with pytest.raises(TooManyReplies):
         await reserve(house.person.principal, limits, {new_id(): Want(5)}, 1)
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("lane", ["enterprise", "paid", "free"])
+def test_a_reservation_never_lives_shorter_than_a_renewal_gives_it(lane: str) -> None:
+    assert reservations.life(lane) == 30.0
+    tune(lanes=patience(90.0))
+    assert reservations.life(lane) == 90.0
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_a_reply_and_a_call_reserve_for_as_long_as_a_renewal_gives(house: House) -> None:
+    principal = house.person.session_principal
+    conversation = await run_db(create_conversation, principal, model=house.model.name)
+    reply = await send(principal, conversation.id, "Hello")
+    body = {"model": house.model.name, "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]}
+    call = await accept(principal, read_chat(json.dumps(body).encode()))
+    for request_id in (reply.request_id, *call.requests):
+        until = await async_client().zscore(f"{quota_prefix(principal.organization_id)}:live", str(request_id))
+        assert 25 < until / 1000 - time.time() <= 30.5
 
 
 def _over(message: object) -> bool:

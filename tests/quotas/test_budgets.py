@@ -88,6 +88,23 @@ async def taken(who: Principal, limit: BudgetLimit) -> int:
     return found.taken
 
 
+async def test_a_hard_budget_has_room_for_what_is_made_instead_of_another() -> None:
+    who, limits = caller(), plan(of_org("1.00"), of_org(tokens=100, days=7))
+    await reserve(who, limits, tokens=20, cost="0.30")
+    waiting, other = await reserve(who, limits, tokens=60, cost="0.50"), new_id()
+    with pytest.raises(BudgetExhausted):
+        await reserve(who, limits, tokens=30, cost="0.30")
+    with pytest.raises(BudgetExhausted) as refused:
+        await services.reserve(who, limits, {other: Want(0, 10, units(Decimal("0.80")))}, TTL, given_up=waiting)
+    assert "0.70 USD is left, and this may cost 0.80 USD" in refused.value.message
+    assert "hold 0.30 USD of it" in refused.value.message
+    with pytest.raises(BudgetExhausted):
+        await services.reserve(who, limits, {other: Want(0, 81, 0)}, TTL, given_up=waiting)
+    await services.reserve(who, limits, {other: Want(0, 80, units(Decimal("0.70")))}, TTL, given_up=waiting)
+    await settle(who, waiting)
+    assert await taken(who, limits.budgets[0]) == units(Decimal("1.00"))
+
+
 async def test_a_hard_budget_counts_what_is_reserved_and_what_is_spent() -> None:
     who, limits = caller(), plan(of_org("1.00"))
     first = await reserve(who, limits, cost="0.60")

@@ -12,6 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
+from chatsite.errors import NotFound
 from chatsite.ids import first_id, new_id
 from inference.protocol import Usage
 from quotas import periods, selectors, services
@@ -202,3 +203,16 @@ def test_rows_from_before_the_months_are_all_kept() -> None:
     assert LedgerEntry.objects.latest("id").pk == len(ids) + 1
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
         LedgerEntry.objects.update(cost=0)
+
+
+def test_what_is_annulled_sums_to_nothing_once() -> None:
+    request_id, organization = new_id(), new_id()
+    cost = record(request_id, organization)
+    services.refund(request_id, cost / 2)
+    row = services.annul(request_id)
+    assert row is not None
+    assert (row.kind, row.input, row.cached, row.output, row.cost) == ("correction", -812, -640, -245, -cost / 2)
+    assert services.annul(request_id) is None
+    assert selectors.cost_of(request_id) == 0
+    with pytest.raises(NotFound):
+        services.annul(new_id())

@@ -83,6 +83,25 @@ async def test_s21_parallel_calls_keep_the_limit_of_replies_at_once() -> None:
     assert sum(isinstance(result, TooManyReplies) for result in results) == 93
 
 
+async def test_what_is_given_up_is_as_room_for_what_is_made_instead() -> None:
+    organization, waiting, other = new_id(), new_id(), new_id()
+    who = caller(organization)
+    await reserve(organization, new_id(), plan(tokens=100), 30)
+    limits = plan(tokens=100, concurrent=2)
+    await reserve(organization, waiting, limits, 60)
+    with pytest.raises(TokensPerMinuteExceeded):
+        await services.reserve(who, limits, {new_id(): Want(80)}, TTL, given_up=waiting)
+    with pytest.raises(TooManyReplies):
+        await services.reserve(who, limits, {new_id(): Want(10)}, TTL, given_up=new_id())
+    taken = await services.reserve(who, limits, {other: Want(60)}, TTL, given_up=waiting)
+    assert taken.standings[0].running == 3  # until the caller settles one of them
+    await settle(organization, waiting, 0)
+    now = await standing(organization, limits)
+    assert (now.running, 80 <= now.tokens <= 90) == (2, True)
+    await settle(organization, other, 0)
+    assert (await standing(organization, limits)).running == 1
+
+
 async def test_a_refusal_takes_nothing() -> None:
     organization, limits = new_id(), plan(tokens=100, concurrent=1)
     await reserve(organization, new_id(), limits, 60)

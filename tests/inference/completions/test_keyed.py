@@ -14,7 +14,7 @@ from chatsite.redis import async_client
 from inference import presence, readers, services
 from inference.completions import routes
 from inference.models import Request
-from inference.presence import Presence
+from inference.presence import Hold, Presence
 from inference.redis import keys
 from inference.sweep import sweep
 from quotas.models import LedgerEntry
@@ -177,7 +177,7 @@ async def test_readers_are_known_until_the_last_has_left(house: House) -> None:
     gone = new_id()
     one, two = readers.new_reader(here.id), readers.new_reader(gone)
     assert await readers.adopters(requests) == {}
-    assert await readers.join(requests, two)
+    assert await readers.join(requests, two, new=True)
     assert await readers.adopters(requests) == {}
     assert await readers.join(requests[:1], one)
     assert await readers.adopters(requests) == {requests[0]: here.id}
@@ -186,6 +186,61 @@ async def test_readers_are_known_until_the_last_has_left(house: House) -> None:
     assert await readers.leave(requests, one) == {requests[0]: [gone], requests[1]: []}
     assert await async_client().ttl(keys.readers(requests[0])) > 0
     assert hold is not None
+
+
+async def test_who_reads_is_known_again_after_redis_lost_it(
+    house: House, caller: Caller, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(readers, "LOST_SECONDS", 0.5)
+    engine = await house.engine(tokens_per_second=50)
+    await house.runner()
+    key, body = str(new_id()), chat(max_tokens=3000, stream=True)
+    async with caller.open("POST", PATH, body, idempotency_key=key) as first:
+        request_id = await running(house)
+        async with caller.open("POST", PATH, body, idempotency_key=key) as second:
+            await wait_until(lambda: len(second.received.chunks) > 3, 5)
+            await async_client().delete(keys.readers(request_id))
+            first.hang_up()
+            await first.task
+            await wait_until(lambda: not routes._ending, 3)
+            assert await async_client().scard(keys.readers(request_id)) == 1
+            assert [(row.status, row.cancel_requested_at) for row in await rows()] == [("running", None)]
+            assert engine.running == 1
+    await wait_until(lambda: engine.running == 0, 3)
+    await over(house)
+    assert [row.status for row in await rows()] == ["cancelled"]
+
+
+async def test_a_set_that_is_lost_is_closed_only_after_others_had_time_to_enter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readers, "LOST_SECONDS", 0.3)
+    [request], here = [new_id()], new_id()
+    one, two = readers.new_reader(here), readers.new_reader(here)
+    assert await readers.join([request], one, new=True) and await readers.join([request], two)
+    await async_client().delete(keys.readers(request))
+    leaving = asyncio.create_task(readers.leave([request], one))
+    await asyncio.sleep(0.1)
+    assert await readers.join([request], two)
+    assert await leaving == {request: [here]}
+    await async_client().delete(keys.readers(request))
+    assert await readers.join([request], one)
+    leaving = asyncio.create_task(readers.leave([request], one))  # back before the other is
+    await asyncio.sleep(0.1)
+    assert await readers.join([request], two)
+    assert await leaving == {request: [here]}
+    assert await readers.leave([request], two) == {request: []}
+    assert not await readers.join([request], one)
+
+
+async def test_a_reader_whose_call_nobody_holds_is_entered_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "AGAIN_SECONDS", 0.05)
+    request, hold = new_id(), Hold()
+    stay = readers.Stay([request], readers.new_reader(new_id()), hold)
+    await wait_until(lambda: async_client().exists(keys.readers(request)), 2)
+    del hold
+    await asyncio.wait_for(stay._task, 2)
 
 
 # What is charged for an answer that failed

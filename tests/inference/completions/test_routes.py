@@ -9,6 +9,7 @@ import pytest
 
 from chatsite.database import run_db
 from chatsite.ids import new_id
+from inference import services
 from inference.models import KeptCall, Partial, Request, TextKeeping
 from quotas.models import LedgerEntry, Plan
 from quotas.selectors import known_plans, plan_of, remaining
@@ -443,3 +444,28 @@ async def test_models_are_listed_and_found(house: House, caller: Caller) -> None
     assert [model["id"] for model in listed["data"]] == ["smollm2-135m"]
     assert (await caller.call("GET", "/v1/models/smollm2-135m")).json()["object"] == "model"
     assert (await caller.call("GET", "/v1/models/none")).status == 404
+
+
+async def test_s23_of_a_whole_answer_that_fails_no_choice_is_charged(house: House, caller: Caller, chat: Chat) -> None:
+    engine = await house.engine(tokens_per_second=50)
+    await house.runner()
+    async with caller.open("POST", PATH, chat(max_tokens=500, n=2)) as call:
+        await wait_until(lambda: len(engine.calls) == 2 and all(len(each.token_ids) > 5 for each in engine.calls), 5)
+        await services.cancel((await rows())[1].id)
+        assert (await call.answer()).status == 503
+    await over(house)
+
+    async def sums() -> list[tuple[int, int]]:
+        return await run_db(
+            lambda: [
+                (sum(each.output for each in entries), sum(each.cost for each in entries))
+                for row in Request.objects.all()
+                if (entries := list(LedgerEntry.objects.filter(request_id=row.id)))
+            ]
+        )
+
+    async def taken_back() -> bool:
+        return await sums() == [(0, 0), (0, 0)]
+
+    await wait_until(taken_back, 5)
+    assert {row.status for row in await rows()} == {"cancelled"}

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.scheduling.settings import (
+    AdmissionSettings,
+    EjectionSettings,
     InvalidSettings,
     LaneSettings,
     LeaseSettings,
@@ -67,6 +69,15 @@ def test_numbers_that_contradict_each_other_are_refused() -> None:
         LeaseSettings(lease_seconds=5.5)
     with pytest.raises(InvalidSettings, match="kv_low must not exceed kv_high"):
         ReplicaSettings(kv_low=0.96)
+    with pytest.raises(InvalidSettings, match="rate_min_samples must not exceed rate_samples"):
+        ReplicaSettings(rate_samples=4)
+    with pytest.raises(InvalidSettings, match=r"^seconds must not exceed most_seconds$"):
+        EjectionSettings(seconds=601)
+    with pytest.raises(InvalidSettings, match="retry_after_low must not exceed retry_after_high"):
+        AdmissionSettings(retry_after_low=121)
+    with pytest.raises(InvalidSettings, match=r"^admission\.retry_after_low must not exceed retry_after_high$"):
+        SchedulerSettings.from_dict({"admission": {"retry_after_high": 0.5}})
+    assert AdmissionSettings(retry_after_low=2, retry_after_high=2).retry_after_high == 2
 
 
 def test_a_number_as_text_among_those_that_may_contradict_is_a_clear_refusal() -> None:
