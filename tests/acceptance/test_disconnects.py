@@ -125,5 +125,5 @@ def _check_scheduler(client: "redis.Redis[bytes]") -> None:
 
 
 def _check_quota(client: "redis.Redis[bytes]") -> None:
-    for kind in ("live", "reserved"):
+    for kind in ("live", "held"):
         assert list(client.scan_iter(f"v1:{{o:*}}:{kind}*")) == []

@@ -12,6 +12,8 @@ import pytest
 import redis
 
 from inference.redis import keys
+from quotas.money import units
+from quotas.selectors import PLAN_SECONDS
 from tests.acceptance.installation import MODEL, MODEL_PATH, Installation, fake_engine, installation, models_toml
 from tests.fakes.engine_tokens import FakeModel
 from tests.waiting import wait_until_sync
@@ -109,6 +111,8 @@ def test_whatever_dies_every_reply_ends_and_is_counted_once(what: str, how: sign
         fake_engine(**options) as (second, _),
         installation(models_toml(first, second)) as site,
     ):
+        site.execute("UPDATE quotas_plan SET monthly_tokens = 1000000000, monthly_cost = 1000")
+        time.sleep(PLAN_SECONDS + 0.5)  # until then the web process goes by the plan that it knows
         readers = [Reader(site, site.conversation()) for _ in range(STREAMS)]
         for reader in readers:
             reader.start()
@@ -121,17 +125,33 @@ def test_whatever_dies_every_reply_ends_and_is_counted_once(what: str, how: sign
                 threading.Timer(12, lambda pid=victim.pid: os.kill(pid, signal.SIGCONT)).start()
         wait_until_sync(lambda: all(reader.done for reader in readers), 45, _state(readers))
         _count(site, readers)
+        _check_budgets(site)
 
 
 def _state(readers: list[Reader]) -> str:
     return "\n".join(f"{r.message} {r.events[-1:]} {r.refused}" for r in readers)
 
 
-def _count(site: Installation, readers: list[Reader]) -> None:
-    def released() -> bool:
-        return site.query("SELECT count(*) FROM inference_request WHERE released_at IS NULL") == [(0,)]
+def _released(site: Installation) -> bool:
+    return site.query("SELECT count(*) FROM inference_request WHERE released_at IS NULL") == [(0,)]
 
-    wait_until_sync(released, 20)
+
+def _check_budgets(site: Installation) -> None:
+    """What is counted in Redis is what the ledger has, after one more request, which counts anew what was lost."""
+    site.call("POST", "/v1/completions", {"model": MODEL, "prompt": "Hello", "max_tokens": 1})
+    wait_until_sync(lambda: _released(site), 20)
+    client = redis.Redis.from_url(site.redis_url())
+    [counters] = [client.hgetall(key) for key in client.scan_iter("v1:{o:*}:counted")]
+    [(tokens, cost)] = site.query("SELECT sum(input + output), sum(cost) FROM quotas_ledgerentry")
+    for unit, spent in (("tokens", tokens), ("cost", units(cost))):
+        name = f"org {unit}"
+        days = [int(value) for field, value in counters.items() if field.decode().startswith(f"{name} ")]
+        held = int(counters.get(f"{name} held".encode(), 0))
+        assert (sum(days) - held, held) == (spent, 0), counters
+
+
+def _count(site: Installation, readers: list[Reader]) -> None:
+    wait_until_sync(lambda: _released(site), 20)
     for reader in readers:
         assert reader.events[-1]["type"] == "done", _state(readers)
         assert reader.text == expected(reader), reader.message

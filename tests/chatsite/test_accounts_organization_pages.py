@@ -341,3 +341,11 @@ def test_a_change_by_somebody_who_was_demoted_meanwhile_is_refused(person: Perso
     Membership.objects.filter(user=stranger.user, organization=acme).update(role="member")
     assert client.post(member_page(acme, stranger), {"role": "admin"}).status_code == 403
     assert by(stranger.user).user_id == stranger.user.pk
+
+
+def test_the_page_leads_to_what_was_used(person: Person, stranger: Person) -> None:
+    acme = make_organization(person, member=stranger)
+    for client in (signed_in(person), signed_in(stranger)):
+        there = f"/usage/?organization={acme.public_id}"
+        assert there in client.get(address(acme)).content.decode()
+        assert client.get(there).status_code == 200
