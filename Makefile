@@ -9,7 +9,7 @@ SOURCES = $(TYPED) tests benchmarks
 run: app ## Install what is missing and run the whole site on this machine; PORT, HOST, CHATSITE_MODELS change it
 	@exec $(PYTHON) manage.py up --follow-parent
 
-test: dev engine ## Everything but what takes minutes each; the browser's tests beside the others, each with servers of its own
+test: dev engine ## Everything but what takes minutes each; the browser's and the quotas' tests beside the others, each with servers of its own
 ifdef ARGS
 	$(PYTEST) -m "not long" $(ARGS)
 else
@@ -18,9 +18,10 @@ endif
 
 test-pages:
 	$(PYTEST)/acceptance -m "not long"
+	$(PYTEST)/quotas -m "not long"
 
 test-modules:
-	$(PYTEST) --ignore=tests/acceptance -m "not long"
+	$(PYTEST) --ignore=tests/acceptance --ignore=tests/quotas -m "not long"
 
 test-long: dev engine ## Fault matrices and soak tests
 	$(PYTEST) -m long $(ARGS)
