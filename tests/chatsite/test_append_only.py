@@ -15,6 +15,7 @@ CHANGES = ["UPDATE notes_of_test SET text = 'b'", "DELETE FROM notes_of_test", "
 TABLES = [
     "accounts_keyevent",
     "accounts_organizationevent",
+    "billing_refund",
     "conversations_textaccess",
     "inference_callreading",
     "quotas_ledgerentry",

@@ -331,7 +331,7 @@ async def test_a_caller_that_goes_away_does_not_cut_an_acceptance_short(
 async def test_without_redis_nothing_is_accepted(
     person: Person, conversation: Conversation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unreachable(*_args: object) -> None:
+    async def unreachable(*_args: object, **_named: object) -> None:
         raise Unavailable
 
     monkeypatch.setattr(acceptance.quota_services, "reserve", unreachable)

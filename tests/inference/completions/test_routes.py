@@ -283,13 +283,15 @@ async def test_what_a_caller_wrote_beside_the_prompt_goes_with_the_call(
     if end == "expired":
         await atune(lanes=patience(0.5))
     else:
-        engine = await house.engine(tokens_per_second=20 if end == "cancelled" else 500)
+        engine = await house.engine(tokens_per_second=2 if end == "cancelled" else 500)
         if end == "failed":
             engine.faults.stream, engine.faults.after, engine.faults.times = "error", 2, 0
     await house.runner()
     async with caller.open("POST", PATH, body):
         await wait_until(there_are_two)
-        if end != "cancelled":
+        if end == "cancelled":
+            await wait_until(lambda: engine.running == 2, 5)
+        else:
             await over(house)
     await over(house)
     for row in await rows():
