@@ -11,11 +11,12 @@ from uuid import UUID
 from chatsite.accounts import idempotency
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
+from chatsite.redis import async_client
 from inference import readers
 from inference.completions.acceptance import Accepted, Naming, Remember, accept, take_over
 from inference.completions.calls import Call
 from inference.completions.errors import IdempotencyExpired
-from inference.events import has_log
+from inference.events import has_log, read_log
 from inference.models import Request, RequestStatus
 
 
@@ -70,15 +71,23 @@ async def _attach(record: dict[str, Any], model: str, reader: str | None, caller
         rows = await run_db(_rows, requests)
     if _came_to_nothing(rows):
         return None
-    ended = [row.id for row in rows if row.status == RequestStatus.SUCCEEDED]
-    if len(rows) < len(requests) or not all([await has_log(one) for one in ended]):
+    ended = [row for row in rows if row.status == RequestStatus.SUCCEEDED]
+    if len(rows) < len(requests) or not all([await _has_text(row) for row in ended]):
         raise IdempotencyExpired
     naming = Naming(record["id"], record["created"])
     return Accepted(requests, record["prompt_tokens"], naming, record.get("model", model))
 
 
 def _rows(requests: Sequence[UUID]) -> list[Request]:
-    return list(Request.objects.filter(id__in=requests).only("id", "status", "cancel_requested_at"))
+    return list(Request.objects.filter(id__in=requests).only("id", "status", "cancel_requested_at", "output_tokens"))
+
+
+async def _has_text(row: Request) -> bool:
+    """Whether the log has all of an answer that is complete: Redis may have lost it, or its beginning."""
+    if not row.output_tokens:
+        return await has_log(row.id)
+    contents = await read_log(async_client(), row.id)
+    return contents is not None and not contents.from_token and len(contents.token_ids) >= row.output_tokens
 
 
 def _came_to_nothing(rows: Sequence[Request]) -> bool:

@@ -287,3 +287,21 @@ async def test_a_failed_choice_ends_the_others_at_once(house: House, caller: Cal
     entries = {each.request_id: each for each in await run_db(lambda: list(LedgerEntry.objects.all()))}
     for row in found:
         assert (entries[row.id].output == 0) == (row.status == "failed")
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_an_answer_whose_text_redis_lost_is_told_as_expired(
+    house: House, caller: Caller, chat: Chat, kept: int
+) -> None:
+    """Also where only the end of its log is left."""
+    await house.engine()
+    await house.runner()
+    key = str(new_id())
+    first = await caller.call("POST", PATH, chat(max_tokens=30), idempotency_key=key)
+    again = await caller.call("POST", PATH, chat(max_tokens=30), idempotency_key=key)
+    assert (first.status, again.body) == (200, first.body)
+    [row] = await rows()
+    await async_client().xtrim(keys.out(row.id), maxlen=kept, approximate=False)
+    answer = await caller.call("POST", PATH, chat(max_tokens=30), idempotency_key=key)
+    assert (answer.status, answer.json()["error"]["code"]) == (409, "idempotency_expired")
+    assert len(await rows()) == 1
