@@ -295,67 +295,24 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# name: task, when, and after how many seconds a run that no worker has begun is dropped
+_BEAT: dict[str, tuple[str, timedelta | crontab, int]] = {
+    "sweep-requests": ("inference.tasks.sweep_requests", timedelta(seconds=1), 2),
+    "forget-idempotent-calls": ("chatsite.accounts.tasks.forget_old_calls", timedelta(hours=1), 600),
+    "tell-of-expiring-keys": ("chatsite.accounts.tasks.tell_of_expiring_keys", timedelta(hours=1), 600),
+    "forget-kept-calls": ("inference.tasks.forget_kept_calls", timedelta(hours=1), 600),
+    "make-ledger-partitions": ("quotas.tasks.make_partitions", timedelta(hours=12), 3600),
+    "watch-spending": ("quotas.billing.tasks.watch_spending", timedelta(minutes=5), 240),
+    "deliver-webhooks": ("chatsite.webhooks.tasks.deliver", timedelta(seconds=5), 5),
+    "forget-old-deliveries": ("chatsite.webhooks.tasks.forget_old", timedelta(days=1), 3600),
+    "check-budgets": ("quotas.billing.tasks.check_budgets", timedelta(minutes=1), 50),
+    "roll-up-usage": ("quotas.tasks.roll_up_usage", timedelta(minutes=1), 50),
+    "check-usage": ("quotas.tasks.check_usage", crontab(hour="2", minute="40"), 6 * 3600),
+    "forget-old-sessions": ("chatsite.accounts.tasks.forget_old_sessions", timedelta(days=1), 3600),
+}
 CELERY_BEAT_SCHEDULE = {
-    "sweep-requests": {
-        "task": "inference.tasks.sweep_requests",
-        "schedule": timedelta(seconds=1),
-        "options": {"expires": 2},
-    },
-    "forget-idempotent-calls": {
-        "task": "chatsite.accounts.tasks.forget_old_calls",
-        "schedule": timedelta(hours=1),
-        "options": {"expires": 600},
-    },
-    "tell-of-expiring-keys": {
-        "task": "chatsite.accounts.tasks.tell_of_expiring_keys",
-        "schedule": timedelta(hours=1),
-        "options": {"expires": 600},
-    },
-    "forget-kept-calls": {
-        "task": "inference.tasks.forget_kept_calls",
-        "schedule": timedelta(hours=1),
-        "options": {"expires": 600},
-    },
-    "make-ledger-partitions": {
-        "task": "quotas.tasks.make_partitions",
-        "schedule": timedelta(hours=12),
-        "options": {"expires": 3600},
-    },
-    "watch-spending": {
-        "task": "quotas.billing.tasks.watch_spending",
-        "schedule": timedelta(minutes=5),
-        "options": {"expires": 240},
-    },
-    "deliver-webhooks": {
-        "task": "chatsite.webhooks.tasks.deliver",
-        "schedule": timedelta(seconds=5),
-        "options": {"expires": 5},
-    },
-    "forget-old-deliveries": {
-        "task": "chatsite.webhooks.tasks.forget_old",
-        "schedule": timedelta(days=1),
-        "options": {"expires": 3600},
-    },
-    "check-budgets": {
-        "task": "quotas.billing.tasks.check_budgets",
-        "schedule": timedelta(minutes=1),
-        "options": {"expires": 50},
-    },
-    "roll-up-usage": {
-        "task": "quotas.tasks.roll_up_usage",
-        "schedule": timedelta(minutes=1),
-        "options": {"expires": 50},
-    },
-    "check-usage": {
-        "task": "quotas.tasks.check_usage",
-        "schedule": crontab(hour="2", minute="40"),
-        "options": {"expires": 6 * 3600},
-    },
-    "forget-old-sessions": {
-        "task": "chatsite.accounts.tasks.forget_old_sessions",
-        "schedule": timedelta(days=1),
-        "options": {"expires": 3600},
-    },
+    name: {"task": task, "schedule": when, "options": {"expires": expires}}
+    for name, (task, when, expires) in _BEAT.items()
 }
 CHANNEL_LAYERS: dict[str, dict[str, str]] = {}  # no token and no event goes through a channel layer
 

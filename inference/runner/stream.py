@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from chatsite.database import run_db
 from chatsite.errors import AppError
 from chatsite.ids import new_id
-from chatsite.redis import async_client, run_pipeline
+from chatsite.redis import Call, async_client, run_pipeline
 from inference import claims, events, prompt_store, tokenization
 from inference.errors import EngineUnavailable
 from inference.finishing import release, release_if_over, settle_unclaimed
@@ -154,7 +154,7 @@ class Stream:
     async def _begin(self, prompt: StoredPrompt) -> None:
         """The first attempt: the upstream call starts while PostgreSQL is asked; nothing is logged before it agrees."""
         deltas = self._deltas(prompt)
-        first = asyncio.create_task(_next(deltas))
+        first = asyncio.ensure_future(anext(deltas, None))
         try:
             if not await self._claim():
                 return
@@ -197,6 +197,11 @@ class Stream:
         assert self.request is not None
         return self.request
 
+    @property
+    def _opening(self) -> Call:
+        ttl = settings.PROMPT_TTL_SECONDS
+        return events.open_call(self.id, self.claim, self.attempt, self.output.base_tokens, ttl)
+
     async def _claim(self) -> bool:
         request = await run_db(
             claims.take,
@@ -215,10 +220,7 @@ class Stream:
         self.output.base_tokens, self.output.base_chars = request.base_tokens, request.base_chars
         self.keeps_text = owner(request.owner_kind).keeps_text
         self.request = request
-        opening = events.open_call(
-            self.id, self.claim, self.attempt, self.output.base_tokens, settings.PROMPT_TTL_SECONDS
-        )
-        [opened] = await run_pipeline(async_client(), [opening])
+        [opened] = await run_pipeline(async_client(), [self._opening])
         if isinstance(opened, Exception):
             raise opened
         if not opened:
@@ -380,11 +382,8 @@ class Stream:
         opened = await self.pool.scheduler.run(call)
         if not opened:
             return False
-        opening = events.open_call(
-            self.id, self.claim, self.attempt, self.output.base_tokens, settings.PROMPT_TTL_SECONDS
-        )
         async with self.runner.flusher.lock:  # an entry that comes before the beginning would be a gap to readers
-            [result] = await run_pipeline(async_client(), [opening])
+            [result] = await run_pipeline(async_client(), [self._opening])
             if result != 1:
                 return False
             self.output.log_anew()
@@ -392,11 +391,7 @@ class Stream:
         return True
 
 
-async def _next(deltas: EngineStream) -> Delta | None:
-    return await anext(deltas, None)
-
-
-async def _discard(task: asyncio.Task[Delta | None]) -> None:
+async def _discard(task: "asyncio.Future[Delta | None]") -> None:
     """Ends a task whose result nobody wants any more; one that is done is left as it is."""
     if not task.done():
         task.cancel()

@@ -24,6 +24,7 @@ from quotas.billing import alert_rules as rules
 from quotas.billing import words
 from quotas.billing.activity import Activity
 from quotas.billing.limits import id_of, limits_in
+from quotas.billing.mails import send_due
 from quotas.billing.models import BudgetAlert
 from quotas.billing.people import told_about_money
 from quotas.money import amount
@@ -31,7 +32,6 @@ from quotas.periods import today
 from quotas.protocol import BudgetLimit, Spending, Unit
 from quotas.selectors import spendings
 
-MAILS_AT_ONCE: Final = 200  # of one run; the next takes the rest
 TASK: Final = "alerts"
 log = structlog.stdlib.get_logger(__name__)
 
@@ -135,15 +135,8 @@ def _data(alert: BudgetAlert) -> dict[str, object]:
 
 
 def send_mails() -> int:
-    """Mails what is due; returns how many mails. What cannot be sent is tried again by the next run."""
-    for count in range(MAILS_AT_ONCE):
-        try:
-            if not _send_one():
-                return count
-        except OSError as error:  # which SMTP's own errors are too: the next mail would fail as well
-            log.error("mail not sent", mail="budget_alert", error=str(error))
-            return count
-    return MAILS_AT_ONCE
+    """Mails what is due; returns how many mails."""
+    return send_due(_send_one, "budget_alert")
 
 
 @transaction.atomic

@@ -22,6 +22,7 @@ from chatsite.ids import first_id, public_id
 from chatsite.webhooks.services import Event, emit
 from quotas.billing import unusual
 from quotas.billing.activity import Activity
+from quotas.billing.mails import send_due
 from quotas.billing.models import SpendingFlag
 from quotas.billing.people import told_about_money
 from quotas.money import shown
@@ -29,7 +30,6 @@ from quotas.scripts import read_sql
 
 TASK: Final = "unusual spending"
 ONCE_IN: Final = timedelta(days=1)  # a key that goes on is flagged again; one that was resumed has so long
-MAILS_AT_ONCE: Final = 200
 Scope = SpendingFlag.Scope
 log = structlog.stdlib.get_logger(__name__)
 
@@ -149,15 +149,8 @@ def _data(flag: SpendingFlag) -> dict[str, object]:
 
 
 def send_mails() -> int:
-    """Mails what is due; returns how many mails. What cannot be sent is tried again by the next run."""
-    for count in range(MAILS_AT_ONCE):
-        try:
-            if not _send_one():
-                return count
-        except OSError as error:  # which SMTP's own errors are too: the next mail would fail as well
-            log.error("mail not sent", mail="unusual_spending", error=str(error))
-            return count
-    return MAILS_AT_ONCE
+    """Mails what is due; returns how many mails."""
+    return send_due(_send_one, "unusual_spending")
 
 
 @transaction.atomic
