@@ -25,6 +25,12 @@ from chatsite.logs import current_request_id
 PROBLEM_TYPE = "application/problem+json"
 API_PREFIX = "/v1/"
 OPENAI_PATHS = re.compile("/v1/(chat/completions|completions|models)(/|$)")
+# The rest of that API: whoever calls it expects errors of its form.
+NOT_OFFERED_PATHS = re.compile(
+    "/v1/(assistants|audio|batches|edits|embeddings|engines|files|fine_tuning|images|moderations|realtime|responses"
+    "|threads|uploads|vector_stores)(/|$)"
+)
+NOT_OFFERED = "This part of the OpenAI API is not offered by this site."
 DEFAULT_RETRY_SECONDS = 1.0
 log = structlog.stdlib.get_logger(__name__)
 
@@ -108,7 +114,7 @@ _OPENAI_CODES = {
     "internal_error": "server_error",
 }
 _OPENAI_STATUSES = {"unknown_model": 404}
-_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_OPENAI_TYPES = {403: "permission_error", 429: "rate_limit_error"}
 
 
 def openai_error(error: errors.AppError) -> dict[str, Any]:
@@ -132,7 +138,8 @@ def openai_answer(error: errors.AppError) -> ErrorAnswer:
 
 def refusal(path: str, error: errors.AppError, request_id: str) -> ErrorAnswer:
     """In the form that callers of that path expect, for who answers before any route is asked."""
-    return openai_answer(error) if OPENAI_PATHS.match(path) else problem(error, request_id)
+    of_openai = OPENAI_PATHS.match(path) or NOT_OFFERED_PATHS.match(path)
+    return openai_answer(error) if of_openai else problem(error, request_id)
 
 
 def error_headers(error: errors.AppError) -> dict[str, str]:
@@ -183,7 +190,8 @@ def handler403(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def handler404(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _page_or_problem(request, errors.NotFound())
+    not_offered = NOT_OFFERED_PATHS.match(request.path) is not None
+    return _page_or_problem(request, errors.NotFound(NOT_OFFERED if not_offered else None))
 
 
 def handler500(request: HttpRequest) -> HttpResponse:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 SHOWN = 200  # characters of a path
+MOST = 100_000  # values that are looked at, in a tenth of a second; where there are more it is refused
 _INTEGERS = range(-(2**63), 2**63)
 _SUSPECT = re.compile(rb"\\u0000|\d{19}")  # without either there is nothing to be found
 _HALF = re.compile("[\ud800-\udfff]")
@@ -39,11 +40,14 @@ def find_half_pair(data: bytes) -> Fault | None:
 
 
 def _first(decoded: object) -> Fault | None:
-    waiting = [("", decoded)]
+    waiting, left = [("", decoded)], MOST
     while waiting:
         path, value = waiting.pop()
         found = []
         for name, each in _members(value):
+            left -= 1
+            if left < 0:
+                return Fault(path, f"more than {MOST:,} values are too many")
             if isinstance(name, str) and (reason := _wrong(name)):
                 return Fault(path, f"a name in it {reason}")
             if reason := _wrong(each):

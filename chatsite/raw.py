@@ -59,6 +59,7 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
+HEAD = "HEAD"
 CLIENT_GONE = 499  # in the log only
 _FIELD = re.compile(r" - at `\$\.?(?P<path>[^`]*)`\Z")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
@@ -77,7 +78,7 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 
 
 class Disconnect(asyncio.Event):
-    """Set when the caller has gone."""
+    """Set when the caller has gone, or the exchange is over in any other way."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,6 +145,11 @@ class Route:
         """The pattern as people write it, for the log: `/v1/messages/{id}/stream`."""
         return re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", self.pattern.pattern).strip("^$").removesuffix("\\Z")
 
+    @cached_property
+    def allowed(self) -> frozenset[str]:
+        """HEAD is answered as GET is, without the body."""
+        return frozenset(self.methods) | ({HEAD} if "GET" in self.methods else set())
+
 
 class RawRouter:
     """The ASGI application: the routes first, then `fallback`, to which also go other methods of the same paths."""
@@ -164,12 +170,12 @@ class RawRouter:
             others: list[Route] = []
             for route in self.routes:
                 if match := route.pattern.fullmatch(path):
-                    if method in route.methods:
+                    if method in route.allowed:
                         await _Exchange(self, route, match.groupdict(), scope, receive, send).serve()
                         return
                     others.append(route)
             if others and not _django_serves(path):
-                allowed = ", ".join(sorted({method for route in others for method in route.methods}))
+                allowed = ", ".join(sorted(set().union(*(route.allowed for route in others))))
                 await _Exchange(self, others[0], {}, scope, receive, send).refuse(_not_allowed(allowed))
                 return
         await self.fallback(scope, receive, send)
@@ -202,6 +208,7 @@ class _Exchange:
         finally:
             if self.gone is not None:
                 self.gone.cancel()
+            self.disconnected.set()  # a task that was cancelled has no caller either
             logs.log_access(self.scope["method"], self.route.name, self.status, time.perf_counter() - started)
 
     async def refuse(self, error: AppError) -> None:
@@ -301,11 +308,14 @@ class _Exchange:
     async def _send_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         length = {} if status == 204 else {"Content-Length": str(len(body))}
         await self._send_head(status, {**headers, **length})
-        await self.send({"type": "http.response.body", "body": body})
+        await self.send({"type": "http.response.body", "body": b"" if self.scope["method"] == HEAD else body})
 
     async def _send_stream(self, answer: StreamAnswer) -> None:
         """Runs the stream in a task of its own, which ends when the caller goes away, and not a token later."""
         await self._send_head(200, {**STREAM_HEADERS, **answer.headers})
+        if self.scope["method"] == HEAD:  # what nobody has begun to read needs no end
+            await self.send({"type": "http.response.body", "body": b""})
+            return
         pump = asyncio.create_task(self._pump(answer))
         keepalive = asyncio.create_task(self._keep_alive())
         try:

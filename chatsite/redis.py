@@ -15,12 +15,15 @@ from weakref import WeakKeyDictionary
 import redis
 import redis.asyncio as aioredis
 from django.conf import settings
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
+
+from chatsite.redis_line import Arg as Arg
+from chatsite.redis_line import SharedLine
 
 SCHEMA = "v1"  # first part of every key: two releases with different layouts may run side by side
-Arg = str | bytes | int | float
 
 _async_clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, aioredis.Redis]" = WeakKeyDictionary()
+_lines: "WeakKeyDictionary[aioredis.Redis, SharedLine]" = WeakKeyDictionary()
 _sync_clients: dict[str, redis.Redis] = {}
 
 
@@ -48,6 +51,8 @@ async def close_async_client() -> None:
     """Closes the running loop's client, at the end of a process or a test."""
     client = _async_clients.pop(asyncio.get_running_loop(), None)
     if client is not None:
+        if (line := _lines.pop(client, None)) is not None:
+            await line.close()
         await client.aclose()
 
 
@@ -66,10 +71,11 @@ class Script:
         return cls(path.stem, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
     async def __call__(self, client: aioredis.Redis, prefix: str, *args: Arg) -> Any:
-        try:
-            return await client.evalsha(self.sha, 1, prefix, *args)  # type: ignore[misc]
-        except NoScriptError:
-            return await client.eval(self.text, 1, prefix, *args)  # type: ignore[misc]
+        """Raises RedisError."""
+        [result] = await run_pipeline(client, [Call(self, prefix, args)])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def call_sync(self, client: redis.Redis, prefix: str, *args: Arg) -> Any:
         try:
@@ -101,8 +107,8 @@ async def run_pipeline(client: aioredis.Redis, calls: Sequence[Call], put: Put |
     results = await _send(client, calls, put)
     missing = [index for index, result in enumerate(results) if isinstance(result, NoScriptError)]
     if missing:  # the server was restarted or flushed: send the texts, then repeat what was refused
-        for script in {calls[index].script for index in missing}:
-            await client.script_load(script.text)
+        texts = {calls[index].script.text for index in missing}
+        await send(client, [("SCRIPT", "LOAD", text) for text in texts])
         for index, result in zip(missing, await _send(client, [calls[index] for index in missing]), strict=True):
             results[index] = result
     return results
@@ -118,32 +124,10 @@ async def _send(client: aioredis.Redis, calls: Sequence[Call], put: Put | None =
 async def send(client: aioredis.Redis, commands: Sequence[Sequence[Arg]]) -> list[Any]:
     """Sends the commands in one go; returns each one's reply as it came (bytes, numbers, lists), or its ResponseError.
 
-    A quarter of the time of the library's own pipeline, which wraps and parses each command: what is sent for every
-    token goes this way. A lost connection is made again and all is repeated, as often as the client's other commands.
-    Raises RedisError.
+    Raises RedisError. By the client's `SharedLine`: commands that wait (BLOCK) would hold up all others, and need a
+    `Line` of their own.
     """
-    connection = client.connection or await client.connection_pool.get_connection()  # type: ignore[no-untyped-call]
-
-    async def attempt() -> list[Any]:
-        await connection.send_packed_command(b"".join([part for command in commands for part in pack(*command)]))
-        return [await _reply(connection) for _ in commands]
-
-    async def give_up(error: Exception) -> None:
-        await connection.disconnect(error=error)
-
-    pack = connection.pack_command
-    try:
-        return await connection.retry.call_with_retry(attempt, give_up)
-    except BaseException:  # replies that nobody reads would be the next caller's
-        await connection.disconnect(nowait=True)
-        raise
-    finally:
-        if client.connection is None:
-            await client.connection_pool.release(connection)
-
-
-async def _reply(connection: aioredis.Connection) -> Any:
-    try:
-        return await connection.read_response(disable_decoding=True)
-    except ResponseError as error:
-        return error
+    line = _lines.get(client)
+    if line is None:
+        line = _lines[client] = SharedLine()
+    return await line.ask(client, commands)

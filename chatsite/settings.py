@@ -283,6 +283,8 @@ CURRENCY = env.str("CURRENCY", "USD")  # of the prices in models.toml
 # Asked when what budgets have spent is read from the ledger (quotas.counters)
 OPEN_REQUESTS = "inference.reservations.open_requests"
 
+# Of the organizations that one person makes, how many are on the default plan; others await one (docs/quotas.md)
+ORGANIZATIONS_ON_DEFAULT_PLAN = env.int("ORGANIZATIONS_ON_DEFAULT_PLAN", 1)
 # Per hour: what a key or a member spends is unusual only from ten times this on (quotas.billing.unusual)
 UNUSUAL_SPENDING_FLOOR = env.decimal("UNUSUAL_SPENDING_FLOOR", Decimal("1.00"))
 # Webhooks go over https to public addresses. On: http too, to private networks and to this machine, never link-local

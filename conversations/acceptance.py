@@ -156,6 +156,7 @@ def _write(offer: Offer, decision: Mapping[str, Any]) -> OpenedRequest:
                 base_tokens=offer.base.tokens if offer.base else 0,
                 base_chars=offer.base.characters if offer.base else 0,
                 decision=decision,
+                weight=offer.draft.plan.weight,
             )
     except IntegrityError as error:
         if _constraint(error) == ONE_RUNNING:

@@ -23,42 +23,49 @@ class _Ask:
     """Tokens that a request brings, and may add."""
 
     lane: str
+    tenant: str
     input: int
     output: int
 
-    def predict(self, seen: Seen | None) -> Prediction | None:
-        """By what a runner saw of a model; None where none of its engines is ready, or no runner is there."""
+    async def predict(self, model: str, seen: Seen | None) -> Prediction | None:
+        """By what a runner saw of the model; None where none of its engines is ready, or no runner is there."""
         if seen is None or seen.outlook is None:
             return None
-        ahead = seen.outlook.waiting.get(self.lane, 0) + seen.let_in[self.lane]
+        ahead = await forecast.before_next(async_client(), model, seen, self.lane, self.tenant)
         return seen.outlook.prediction(self.lane, self.input, self.output, ahead=ahead)
 
 
-async def decide(model: str, lane: str, input: int, output: int, smaller: str | None = None) -> Decided:
+async def decide(model: str, lane: str, tenant: str, input: int, output: int, smaller: str | None = None) -> Decided:
     """`smaller`: the model that may stand in, where caller and plan allow one. Raises HighDemand: come back later."""
-    ask, seen = _Ask(lane, input, output), await forecast.see(async_client(), model)
+    ask, seen = _Ask(lane, tenant, input, output), await forecast.see(async_client(), model)
     other = await forecast.see(async_client(), smaller) if smaller else None
-    outlook, since, prediction = seen.outlook, seen.let_in[lane], ask.predict(seen)
+    outlook, since, prediction = seen.outlook, seen.let_in[lane], await ask.predict(model, seen)
     if outlook is None or prediction is None:
-        return _moved(model, smaller, other, ask, None) or Decided(model, {})
-    waiting = outlook.waiting.get(lane, 0) + since
-    admission = admit(rules.settings(), lane, prediction, waiting, _random, fallback=ask.predict(other))
+        return await _moved(model, smaller, other, ask, None) or Decided(model, {})
+    admission = admit(
+        rules.settings(),
+        lane,
+        prediction,
+        outlook.waiting.get(lane, 0) + since,
+        _random,
+        fallback=await ask.predict(smaller, other) if smaller else None,
+        in_its_share=outlook.in_its_share(rules.settings(), lane),
+    )
     # Whoever would start at once is let in whatever is predicted: if nobody were, nothing would be learned any more.
     if admission.action is Action.QUEUE or outlook.has_place(lane, input, output, since):
-        seen.let_in[lane] += 1
+        seen.count(lane, tenant)
         return Decided(model, _record(prediction, admission))
-    if admission.action is Action.FALLBACK and (moved := _moved(model, smaller, other, ask, admission.x)):
+    if admission.action is Action.FALLBACK and (moved := await _moved(model, smaller, other, ask, admission.x)):
         return moved
     seconds = math.ceil(admission.retry_after or 1)
     raise HighDemand(f"High demand. Try again in {seconds} s.", retry_after=seconds)
 
 
-def _moved(model: str, smaller: str | None, other: Seen | None, ask: _Ask, x: float | None) -> Decided | None:
+async def _moved(model: str, smaller: str | None, other: Seen | None, ask: _Ask, x: float | None) -> Decided | None:
     """To the smaller model, because of the pressure `x` on its own, or since none of its engines is ready (None)."""
-    prediction = ask.predict(other)
-    if smaller is None or other is None or prediction is None:
+    if smaller is None or other is None or (prediction := await ask.predict(smaller, other)) is None:
         return None
-    other.let_in[ask.lane] += 1
+    other.count(ask.lane, ask.tenant)
     instead_of = {"model": model} | ({} if x is None else {"x": round(x, 3)})
     return Decided(smaller, _record(prediction, Admission(Action.FALLBACK)) | {"instead_of": instead_of})
 

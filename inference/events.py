@@ -21,12 +21,14 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from chatsite.redis import Arg, Call, Script, async_client, send
+from chatsite.redis import Call, Script, async_client, send
+from chatsite.redis_line import Arg, Line
 from inference.protocol import EndEvent, LogEvent, Result, RetryingEvent, StartedEvent, TokensEvent
 from inference.redis import keys
 
 _FOLDER = Path(__file__).parent / "redis"
-OPEN_LOG, APPEND, CLOSE_LOG = (Script.load(_FOLDER / f"{name}.lua") for name in ("open_log", "append", "close_log"))
+OPEN_LOG, APPEND = (Script.load(_FOLDER / f"{name}.lua", _FOLDER / "log.lua") for name in ("open_log", "append"))
+CLOSE_LOG = Script.load(_FOLDER / "close_log.lua")
 START = "0-0"
 APPENDED, REPEATED, FENCED, LOST = 1, 2, 0, -1  # answers of append
 _TAIL, _END = 500, 1000
@@ -57,6 +59,12 @@ def unpack_ids(packed: bytes | memoryview) -> list[int]:
 def open_call(request_id: UUID, claim: UUID, attempt: int, base_tokens: int, ttl_seconds: int) -> Call:
     """Makes `claim` the only writer. 0 when a later attempt has the log."""
     return Call(OPEN_LOG, keys.log(request_id), (str(claim), attempt, base_tokens, ttl_seconds))
+
+
+def opening_call(opening: Call, appending: Call) -> Call:
+    """Both in one step, of which a reader that waits hears once."""
+    logprobs = appending.args[5:] or ("",)
+    return Call(APPEND, appending.prefix, (*appending.args[:5], *logprobs, *opening.args[1:]))
 
 
 def entry_id(tokens: int, textual: int = 0) -> str:
@@ -130,11 +138,12 @@ async def has_log(request_id: UUID) -> bool:
 class Watcher:
     """One reader of one log. There are many that wait: a queue of asyncio's would be most of what each takes."""
 
-    __slots__ = ("_events", "_waiting", "after", "key", "quiet")
+    __slots__ = ("_events", "_waiting", "after", "ended", "key", "quiet")
 
     def __init__(self, request_id: UUID, after: str) -> None:
         self.key = keys.out(request_id).encode()
         self.after = after
+        self.ended = False  # nothing more will come
         self.quiet = True  # nothing came since the last tick
         self._events: list[LogEvent | None] = []
         self._waiting: asyncio.Future[None] | None = None
@@ -147,7 +156,9 @@ class Watcher:
         self.quiet = False
         for entry, fields in entries:
             self.after = entry.decode()
-            self._events.append(_event(self.after, dict(zip(fields[::2], fields[1::2], strict=True))))
+            event = _event(self.after, dict(zip(fields[::2], fields[1::2], strict=True)))
+            self._events.append(event)
+            self.ended = isinstance(event, EndEvent)
         self._wake()
 
     def tick(self) -> None:
@@ -179,6 +190,8 @@ class Hub:
         self._task: asyncio.Task[None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._line: Line | None = None
+        self._number = 0  # of the line's connection
         self._blocked: int | None = None  # id of the connection that waits in a blocking read
 
     def add(self, watcher: Watcher) -> None:
@@ -194,6 +207,7 @@ class Hub:
 
     def remove(self, watcher: Watcher) -> None:
         self.watchers.discard(watcher)
+        self._changed.set()
 
     async def _tick(self) -> None:
         """One timer for all watchers, and the reader is started again should it have ended by a mistake of ours."""
@@ -207,33 +221,42 @@ class Hub:
     async def _unblock(self, connection: int) -> None:
         with contextlib.suppress(RedisError):  # the read ends by itself within BLOCK_MS
             for _ in range(20):  # the read may not have reached the server yet
-                if await self.client.client_unblock(connection):
+                [ended] = await send(self.client, [("CLIENT", "UNBLOCK", connection)])
+                if ended == 1:
                     return
                 await asyncio.sleep(0.001)
 
     async def _run(self) -> None:
         while self.watchers:
             try:
-                async with self.client.client() as reader:  # a connection of its own, so that it can be unblocked
-                    await self._read(reader, await reader.client_id())
+                await self._read(await self._own_line())
             except (RedisError, OSError) as error:  # readers fall back to the row; the log may come back
                 log.warning("token log unreadable", error=str(error))
                 await asyncio.sleep(0.5)
             finally:
                 self._blocked = None
 
-    async def _read(self, reader: Redis, number: int) -> None:
-        """Until no watcher is left. `number`: the connection's id."""
+    async def _own_line(self) -> Line:
+        """One that nobody else uses: a read on it waits, and can be told to wait no more."""
+        if self._line is None or self._line.lost:
+            self._line = await Line.open(self.client)
+            [self._number] = await self._line.ask([("CLIENT", "ID")])
+        return self._line
+
+    async def _read(self, line: Line) -> None:
+        """Until no watcher is left."""
         while self.watchers:
             self._changed.clear()
             wanted, by_key = self._wanted()
             if not wanted:
-                await asyncio.sleep(POLL_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._changed.wait()
                 continue
             blocking = len(wanted) <= BLOCK_UP_TO
-            self._blocked = number if blocking and not self._changed.is_set() else None
+            self._blocked = self._number if blocking and not self._changed.is_set() else None
             block = BLOCK_MS if self._blocked is not None else None
-            [found] = await send(reader, [_xread(wanted, block)])
+            [found] = await line.ask([_xread(wanted, block)])
             self._blocked = None
             if isinstance(found, ResponseError):
                 raise found
@@ -248,7 +271,7 @@ class Hub:
         wanted: dict[bytes, str] = {}
         by_key: dict[bytes, list[Watcher]] = {}
         for watcher in self.watchers:
-            if watcher.lagging:
+            if watcher.lagging or watcher.ended:
                 continue
             by_key.setdefault(watcher.key, []).append(watcher)
             known = wanted.get(watcher.key)

@@ -5,6 +5,7 @@ Fail-open: without a fresh word from a runner nothing is predicted, and nobody i
 
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,10 +14,11 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from inference.redis import keys, rules
+from inference.redis.scheduler import Scheduler
 from inference.scheduling.outlook import Counted, Place, View
 from inference.scheduling.prediction import Prediction
 
-__all__ = ["Outlook", "Place", "Seen", "forget", "outlook", "publish", "see"]
+__all__ = ["Outlook", "Place", "Seen", "before_next", "by_lane", "forget", "outlook", "publish", "see"]
 
 FRESH_SECONDS = 5  # an older word says nothing
 REREAD_SECONDS = 0.05
@@ -52,12 +54,18 @@ async def publish(client: Redis, prefix: str, outlook: Outlook) -> None:
 
 @dataclass
 class Seen:
-    """An outlook as it was read, and how many this process has let in since, by lane."""
+    """An outlook as it was read, and how many this process has let in since, by lane, and by lane and tenant."""
 
     at: float
     packed: bytes | None
     outlook: Outlook | None
     let_in: Counter[str] = field(default_factory=Counter)
+    let_in_of: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def count(self, lane: str, tenant: str) -> None:
+        """One more was let in."""
+        self.let_in[lane] += 1
+        self.let_in_of[lane, tenant] += 1
 
 
 async def see(client: Redis, model: str) -> Seen:
@@ -79,19 +87,41 @@ async def see(client: Redis, model: str) -> Seen:
     return seen
 
 
+async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: str) -> int:
+    """Requests that would be served before one that the tenant brought now.
+
+    Not all that wait: an organization that has little under way is served before one that has much.
+    """
+    waiting, since = (seen.outlook.waiting.get(lane, 0) if seen.outlook else 0), seen.let_in[lane]
+    if not waiting:
+        return since
+    try:
+        before = await Scheduler(client, model).before_next(lane, tenant, seen.let_in_of[lane, tenant])
+    except (RedisError, OSError) as error:
+        log.warning("nothing is known of those ahead", error=str(error))
+        return waiting + since
+    return min(before, waiting + since)
+
+
 async def _read_again(client: Redis, prefix: str, read: Seen | None) -> tuple[bytes | None, Outlook | None]:
     """Counters change many times in the second between two words of a runner, and most waits are shorter than that."""
     known = read.outlook.places if read is not None and read.outlook is not None else []
     async with client.pipeline(transaction=False) as pipe:
         pipe.get(keys.forecast(prefix))
         pipe.hgetall(keys.lengths(prefix))
+        pipe.hgetall(keys.running(prefix))
         for place in known:
             pipe.hmget(keys.replica(prefix, place.id), ["qpf", "kv", "n"])
-        packed, lengths, *counters = await pipe.execute()
+        packed, lengths, running, *counters = await pipe.execute()
     if packed is None:
         return None, None
     held = {place.id: Counted(*map(float, found)) for place, found in zip(known, counters, strict=True) if all(found)}
-    return packed, _decode(packed).with_counters({lane.decode(): int(count) for lane, count in lengths.items()}, held)
+    return packed, _decode(packed).with_counters(by_lane(lengths), by_lane(running), held)
+
+
+def by_lane(raw: Mapping[bytes, bytes]) -> dict[str, int]:
+    """A hash of counts as Redis returns it."""
+    return {lane.decode(): int(count) for lane, count in raw.items()}
 
 
 async def outlook(client: Redis, model: str) -> Outlook | None:

@@ -36,6 +36,11 @@ def _days(organization_id: UUID) -> int:
     return found
 
 
+def setting_of(organization_id: UUID) -> TextKeeping | None:
+    """As it is now. None: nothing is kept."""
+    return TextKeeping.objects.filter(organization_id=organization_id).first()
+
+
 def keep(request_id: UUID, principal: Principal, model: str, prompt: str | Sequence[Turn] | Sequence[int]) -> UUID:
     """Writes what was asked, in the transaction that accepts the request; the kept call's id."""
     row = KeptCall.objects.create(

@@ -95,6 +95,9 @@ class Request(models.Model):
     api_key_id = models.UUIDField(null=True)
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="+")
     lane = models.CharField(max_length=16, choices=Lane.choices)
+    weight = models.FloatField(
+        default=1.0, db_default=1.0
+    )  # of the organization within the lane, by its plan at that time
     owner_kind = models.CharField(max_length=32)  # a key of settings.REQUEST_OWNERS
     owner_id = models.UUIDField(db_index=True)
     caller_id = models.UUIDField(null=True)  # the process without which nobody waits (inference.presence)

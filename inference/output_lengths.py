@@ -19,7 +19,10 @@ from inference.protocol import FinishReason
 from inference.redis import keys
 
 FEWEST = 20  # answers that are needed to go by
-USED_SECONDS, FRESH_SECONDS = 600.0, 5.0  # what was read is used for so long, and read anew when it is older than that
+USED_SECONDS, FRESH_SECONDS = (
+    600.0,
+    5.0,
+)  # what was learned is used for, and read anew after
 
 log = structlog.get_logger(__name__)
 _READ = Script.load(Path(__file__).parent / "redis" / "outputs.lua")
@@ -39,9 +42,12 @@ _fresh: ShortCache[tuple[UUID, str], bool] = ShortCache(FRESH_SECONDS)
 
 
 async def expected(organization_id: UUID, model: str) -> OutputLengths:
-    """What the organization's next answer of that model may be: minutes old at most. The default without Redis."""
+    """What the organization's next answer of that model may be: minutes old at most, the default seconds.
+
+    Who is refused for the default sends nothing with which it would be read anew. The default also without Redis.
+    """
     known = _known.get((organization_id, model))
-    if known is not None:
+    if known is not None and (known != DEFAULT or _fresh.get((organization_id, model))):
         return known
     call = _call(organization_id, model)
     try:

@@ -9,7 +9,7 @@ is encoded in one piece, as the engine would, so ordinary text has exactly the e
 As a check, the added tokens of the result must be those of the same conversation with the spellings blanked.
 
 Raises, all from `PromptError` (400 `invalid_input`): `InvalidText`, `EmptyPrompt`, `TemplateRefused`,
-`PromptTooCostly`, and `ControlTokenInText` (`control_token`). Loading raises `UnusableModel`.
+`PromptTooCostly`, `PromptTooLong`, and `ControlTokenInText` (`control_token`). Loading raises `UnusableModel`.
 """
 
 import json
@@ -27,6 +27,10 @@ from inference.protocol import Turn
 
 _PRIVATE_USE = 0xF0000  # supplementary private use: 65,534 characters without case, width or meaning
 _BLANKS = "xo_-"  # what a spelling is blanked with: the first that is in no added token
+GENEROUS = 6  # characters for each token that a prompt may have: texts of fewer are encoded without a look ahead
+LEAST_PIECE = 2048  # characters
+# Tokens that a piece may have more than its part of the whole: where it is cut, a word or a nonce is cut in two.
+CUT_TOKENS = 64
 _CONTROL_SPELLING = re.compile(r"<[|\uff5c][^\s<>]{1,128}?[|\uff5c]>")
 
 
@@ -42,6 +46,12 @@ class ControlTokenInText(PromptError):
     """The text spells a control token of the model in a way that cannot be told from a real one."""
 
     code = "control_token"
+
+
+class PromptTooLong(PromptError):
+    """The text has more tokens than may be asked for."""
+
+    least = 0  # tokens that it has at least
 
 
 def clean_text(text: str) -> str:
@@ -112,13 +122,20 @@ class ChatTokenizer:
         eos_ids |= {t["id"] for t in definition.get("added_tokens", ()) if t["content"] == variables.get("eos_token")}
         return cls(definition, template, frozenset(eos_ids))
 
-    def encode_chat(self, turns: Sequence[Turn], *, add_generation_prompt: bool = True) -> list[int]:
-        """The prompt's ids. No added token's id in it comes from a turn's content. Raises PromptError."""
+    def encode_chat(
+        self, turns: Sequence[Turn], *, add_generation_prompt: bool = True, at_most: int | None = None
+    ) -> list[int]:
+        """The prompt's ids. No added token's id in it comes from a turn's content. Raises PromptError.
+
+        Of a prompt that is far longer than `at_most` tokens, no more is encoded than shows it: PromptTooLong. One that
+        is a little longer is encoded.
+        """
         if not turns:
             raise EmptyPrompt
         contents = [clean_text(turn.content) for turn in turns]
         masked = [self._mask(content) for content in contents]
         prompt = self._render(turns, masked, add_generation_prompt)
+        self._refuse_longer(prompt, at_most)
         if masked == contents:
             return self._encode_masked([prompt])[0]
         blanked = [self._spelling.sub(self._blank, content) for content in contents]
@@ -127,9 +144,15 @@ class ChatTokenizer:
             raise ControlTokenInText
         return ids
 
-    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text by itself, without special tokens. Raises InvalidText, ControlTokenInText."""
-        return self._encode_masked([self._mask(clean_text(text)) for text in texts])
+    def encode_texts(self, texts: Sequence[str], *, at_most: int | None = None) -> list[list[int]]:
+        """The ids of each text by itself, without special tokens. Raises InvalidText, ControlTokenInText.
+
+        `at_most`: tokens of each, as in `encode_chat`.
+        """
+        masked = [self._mask(clean_text(text)) for text in texts]
+        for text in masked:
+            self._refuse_longer(text, at_most)
+        return self._encode_masked(masked)
 
     def render(self, turns: Sequence[Turn], *, add_generation_prompt: bool = True) -> str:
         """The chat template's text with the contents as they are: to look at, never to encode."""
@@ -143,6 +166,16 @@ class ChatTokenizer:
     def decoder(self, emitted_ids: Sequence[int] = ()) -> Detokenizer:
         """A detokenizer for one reply, which goes on after `emitted_ids` (their text is out already)."""
         return Detokenizer.resume(self._tokenizer, emitted_ids)
+
+    def _refuse_longer(self, text: str, at_most: int | None) -> None:
+        """Encodes piece by piece what may be too long, up to where that is sure. Raises PromptTooLong."""
+        if at_most is None or len(text) <= GENEROUS * at_most:
+            return
+        found, start, size = 0, 0, max(LEAST_PIECE, at_most)
+        while start < len(text):
+            found += len(_encode(self._tokenizer, [text[start : start + size]])[0]) - CUT_TOKENS
+            refuse_more(found, at_most)
+            start, size = start + size, size + size // 2  # growing, so that cuts stay few where tokens are long
 
     def _mask(self, text: str) -> str:
         masked = self._spelling.sub(lambda match: self._nonces[match[0]], text)
@@ -170,6 +203,14 @@ class ChatTokenizer:
 
     def _control_tokens(self, ids: Sequence[int]) -> list[int]:
         return [token_id for token_id in ids if token_id in self._control_ids]
+
+
+def refuse_more(tokens: int, at_most: int) -> None:
+    """Raises PromptTooLong, which says how many there are at least."""
+    if tokens > at_most:
+        error = PromptTooLong()
+        error.least = tokens
+        raise error
 
 
 def _any_of(spellings: Collection[str]) -> re.Pattern[str]:

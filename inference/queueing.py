@@ -12,6 +12,7 @@ def enqueue_call(
     request_id: UUID,
     lane: str,
     tenant: UUID,
+    weight: float,
     *,
     input: int,
     output: int,
@@ -31,6 +32,7 @@ def enqueue_call(
         uncached=input,
         kv=input + output,
         deadline=int(deadline.timestamp() * 1000),
+        weight=weight,
         rank=rank,
         attempt=attempt,
     )

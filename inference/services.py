@@ -43,6 +43,7 @@ class OpenedRequest:
     model: str
     lane: str
     tenant: UUID
+    weight: float
     deadline: datetime
     prepared: Prepared
     prompt: Put  # made before the commit: what cannot be written is refused while nothing is promised
@@ -69,7 +70,8 @@ async def decide(
     usual = (await output_lengths.expected(tenant, model.name)).q50
     output = sum(min(usual, most) for most in outputs)
     smaller = await stand_in(model, plan) if may_fall_back else None
-    return await admission.decide(model.name, LANES[plan.tier], input, output, smaller.name if smaller else None)
+    lane, instead = LANES[plan.tier], smaller.name if smaller else None
+    return await admission.decide(model.name, lane, str(tenant), input, output, instead)
 
 
 def open_request(
@@ -86,11 +88,13 @@ def open_request(
     bills_partial: bool = True,
     caller_id: UUID | None = None,
     decision: Mapping[str, Any] | None = None,
+    weight: float = 1.0,
 ) -> OpenedRequest:
     """Writes the row, inside the caller's transaction; `submit` the result after its commit.
 
     `caller_id`: the process that holds the connection, where its end is to cancel the request. `bills_partial`: whether
-    its owner has something of an answer that breaks off. `decision`: the record that `decide` gave.
+    its owner has something of an answer that breaks off. `decision`: the record that `decide` gave. `weight`: the
+    organization's within the lane.
     """
     tuning.refresh()
     lane = LANES[tier]
@@ -103,6 +107,7 @@ def open_request(
         "api_key_id": principal.api_key_id,
         "model_id": prepared.model,
         "lane": lane.value,
+        "weight": weight,
         "owner_kind": owner_kind,
         "owner_id": owner_id,
         "caller_id": caller_id,
@@ -120,7 +125,8 @@ def open_request(
     prompt = prompt_store.put(request_id, prepared)
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_REQUEST, row)
-    return OpenedRequest(request_id, prepared.model, lane, principal.organization_id, deadline, prepared, prompt)
+    tenant = principal.organization_id
+    return OpenedRequest(request_id, prepared.model, lane, tenant, weight, deadline, prepared, prompt)
 
 
 def cache_salt(organization_id: UUID, *, shared: bool = False) -> str:
@@ -146,6 +152,7 @@ async def submit(opened: OpenedRequest) -> None:
         opened.id,
         opened.lane,
         opened.tenant,
+        opened.weight,
         input=len(opened.prepared.token_ids),
         output=min(opened.prepared.sampling.max_tokens, expected.q50),
         deadline=opened.deadline,

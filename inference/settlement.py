@@ -43,9 +43,10 @@ class Text:
     text: str
 
 
-def settle_claimed(request: Request, ending: Ending, produced: Text, cached: int, *, saved: bool) -> bool:
+def settle_claimed(request: Request, ending: Ending, produced: Text, cached: int | None, *, saved: bool) -> bool:
     """By the runner that holds the claim; `request` as it was when it took it. `saved`: there may be partial rows.
 
+    `cached`: how much of the prompt the engine had, None where it has not told that.
     False when it holds it no more, or somebody else settled.
     """
     with transaction.atomic():
@@ -67,7 +68,7 @@ def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) ->
         if not Request.TRANSITIONS.allows(request.status, ending.status):  # it ran before: expired is failed then
             ending = Ending(RequestStatus.FAILED, "", ending.error_code, ending.error_message)
         produced = saved_text(request.id, request.base_tokens, request.base_chars, logged)
-        bill = _finish(request, {"attempt": request.attempt}, ending, produced, request.cached_tokens)
+        bill = _finish(request, {"attempt": request.attempt}, ending, produced, None)
         Partial.objects.filter(request_id=request.id).delete()
     return request if _noted(request, ending, bill) else None
 
@@ -102,8 +103,10 @@ class _Bill:
     cost: Decimal
 
 
-def _finish(request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int) -> _Bill | None:
-    usage, now = _worth(request, ending, len(produced.token_ids), cached), timezone.now()
+def _finish(
+    request: Request, guard: dict[str, object], ending: Ending, produced: Text, cached: int | None
+) -> _Bill | None:
+    usage, now = _worth(request, ending, len(produced.token_ids), cached or 0), timezone.now()
     moved = move(
         Request.objects.filter(id=request.id, **guard),
         request.status,
@@ -119,7 +122,7 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
     )
     if not moved:
         return None
-    bill = _Bill(usage, _write_down(request, ending, usage, now))
+    bill = _Bill(usage, _write_down(request, ending, usage, source_of(usage, cached), now))
     owner(request.owner_kind).finished(
         Outcome(
             request_id=request.id,
@@ -137,7 +140,7 @@ def _finish(request: Request, guard: dict[str, object], ending: Ending, produced
     return bill
 
 
-def _write_down(request: Request, ending: Ending, usage: Usage, now: datetime) -> Decimal:
+def _write_down(request: Request, ending: Ending, usage: Usage, source: str, now: datetime) -> Decimal:
     """The ledger's row, at the price that was in force when the request was accepted. Returns the cost."""
     price = price_of(request.model_id, request.id, prices_of(request.model))
     waited, first, whole = (_ms(request, moment) for moment in (request.claimed_at, request.first_token_at, now))
@@ -152,9 +155,15 @@ def _write_down(request: Request, ending: Ending, usage: Usage, now: datetime) -
         lane=request.lane,
         usage=usage,
         outcome=ending.status,
-        source="engine",
+        source=source,
         times=Times(waited, first, whole),
     )
+
+
+def source_of(usage: Usage, cached: int | None) -> str:
+    """Input are the tokens that an engine was sent, output those that it has sent. How much it had cached it tells at
+    the end of a whole reply: of another nothing is billed as cached, and that is an estimate."""
+    return "estimate" if cached is None and usage.input else "engine"
 
 
 def _ms(request: Request, moment: datetime | None) -> int | None:

@@ -13,6 +13,7 @@ from django.utils import timezone
 from chatsite.database import run_db
 from chatsite.redis import async_client
 from inference import output_lengths, presence, readers, renewal, reservations, tuning
+from inference.barred import stop_barred
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
 from inference.queueing import enqueue_call
@@ -68,6 +69,7 @@ async def _forget(scheduler: Scheduler, request_id: UUID) -> None:
 async def _compare() -> None:
     """PostgreSQL is the truth: what it has open must be known to Redis; what it has ended must be released there."""
     await _cancel_uncalled()
+    await stop_barred()
     ended, still_open = await run_db(_unreleased)
     if ended:
         await run_db(mark_released, await release(ended))
@@ -114,6 +116,7 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         request.id,
         request.lane,
         request.organization_id,
+        request.weight,
         input=request.prompt_tokens,
         output=min(request.sampling["max_tokens"], expected.q50),
         deadline=deadline,

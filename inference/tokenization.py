@@ -12,24 +12,36 @@ from chatsite.errors import InvalidInput
 from inference.detokenizer import Detokenizer
 from inference.errors import ControlToken, EngineUnavailable, ModelLoading
 from inference.models import Model
-from inference.prompts import ChatTokenizer, clean_text, contains_control_spelling
-from inference.protocol import Turn
+from inference.prompts import (
+    CUT_TOKENS,
+    GENEROUS,
+    ChatTokenizer,
+    clean_text,
+    contains_control_spelling,
+    refuse_more,
+)
+from inference.protocol import Role, Turn
 from inference.replicas import any_engine
-from inference.vllm import EngineError
+from inference.vllm import Engine, EngineError
 
 _tokenizers: dict[str, ChatTokenizer] = {}  # by folder: a process loads each once
 _loading = threading.Lock()
 SMALL_CHARACTERS = 4096  # below, encoding takes less than handing it to a thread
+SMALL_TOKENS = 1024  # as many as those have, about
+TURN_CHARACTERS = 64  # what rendering one turn costs, as characters to be encoded
 
 
-async def encode(model: Model, turns: Sequence[Turn]) -> list[int]:
-    """The prompt's token ids. Raises PromptError kinds, ControlToken, ModelLoading, EngineUnavailable."""
+async def encode(model: Model, turns: Sequence[Turn], at_most: int | None = None) -> list[int]:
+    """The prompt's token ids. Raises PromptError kinds, ControlToken, ModelLoading, EngineUnavailable.
+
+    `at_most`: tokens that it may have. One that has far more is refused early, with PromptTooLong.
+    """
     if not model.path:
-        return await _encode_by_engine(model, turns)
+        return await _encode_by_engine(model, turns, at_most)
     tokenizer = await load_tokenizer(model)
-    if sum(len(turn.content) for turn in turns) <= SMALL_CHARACTERS:
-        return tokenizer.encode_chat(turns)
-    return await asyncio.to_thread(tokenizer.encode_chat, turns)
+    if sum(TURN_CHARACTERS + len(turn.content) for turn in turns) <= SMALL_CHARACTERS:
+        return tokenizer.encode_chat(turns, at_most=at_most)
+    return await asyncio.to_thread(tokenizer.encode_chat, turns, at_most=at_most)
 
 
 async def count(model: Model, texts: Sequence[str]) -> list[int]:
@@ -42,14 +54,15 @@ async def count(model: Model, texts: Sequence[str]) -> list[int]:
     return [len(ids) for ids in await asyncio.to_thread(tokenizer.encode_texts, texts)]
 
 
-async def encode_text(model: Model, text: str) -> list[int]:
-    """A bare text's ids, in which no spelling of a control token becomes one. Raises as `encode`."""
+async def encode_text(model: Model, text: str, at_most: int | None = None) -> list[int]:
+    """A bare text's ids, in which no spelling of a control token becomes one. `at_most`, and what it raises: as
+    `encode`."""
     if not model.path:
-        return await _encode_text_by_engine(model, text)
+        return await _encode_text_by_engine(model, text, at_most)
     tokenizer = await load_tokenizer(model)
     if len(text) <= SMALL_CHARACTERS:
-        return tokenizer.encode_texts([text])[0]
-    return (await asyncio.to_thread(tokenizer.encode_texts, [text]))[0]
+        return tokenizer.encode_texts([text], at_most=at_most)[0]
+    return (await asyncio.to_thread(tokenizer.encode_texts, [text], at_most=at_most))[0]
 
 
 async def check_ids(model: Model, ids: list[int]) -> list[int]:
@@ -61,7 +74,10 @@ async def check_ids(model: Model, ids: list[int]) -> list[int]:
 
 async def decode_ids(model: Model, ids: Sequence[int]) -> str:
     """The text of a prompt; empty for a model without a tokenizer."""
-    return (await load_tokenizer(model)).decode(ids) if model.path else ""
+    if not model.path:
+        return ""
+    tokenizer = await load_tokenizer(model)
+    return tokenizer.decode(ids) if len(ids) <= SMALL_TOKENS else await asyncio.to_thread(tokenizer.decode, ids)
 
 
 async def decoder(model: Model, emitted_ids: Sequence[int]) -> Detokenizer | None:
@@ -100,10 +116,11 @@ def _load(key: str, folder: Path) -> None:
             _tokenizers[key] = ChatTokenizer.load(folder)
 
 
-async def _encode_text_by_engine(model: Model, text: str) -> list[int]:
+async def _encode_text_by_engine(model: Model, text: str, at_most: int | None) -> list[int]:
     _refuse_control(text)
     engine, name = await any_engine(model)
     try:
+        await _refuse_longer(engine, name, text, at_most)
         return await engine.tokenize_text(name, text)
     except EngineError as error:
         raise EngineUnavailable("The engine of this model does not answer.", retry_after=5) from error
@@ -114,11 +131,20 @@ def _refuse_control(text: str) -> None:
         raise ControlToken
 
 
-async def _encode_by_engine(model: Model, turns: Sequence[Turn]) -> list[int]:
+async def _refuse_longer(engine: Engine, name: str, text: str, at_most: int | None) -> None:
+    """Has the beginning of a long text encoded, where that shows that it is too long. Raises PromptTooLong."""
+    if at_most is not None and len(text) > (enough := GENEROUS * at_most):
+        refuse_more(len(await engine.tokenize_text(name, text[:enough])) - CUT_TOKENS, at_most)
+
+
+async def _encode_by_engine(model: Model, turns: Sequence[Turn], at_most: int | None) -> list[int]:
     for turn in turns:
         _refuse_control(turn.content)
     engine, name = await any_engine(model)
     try:
+        for turn in turns:
+            if turn.role == Role.USER:  # a template may trim what users say, but it leaves nothing else of it out
+                await _refuse_longer(engine, name, turn.content.strip(), at_most)
         return await engine.tokenize(name, [{"role": turn.role, "content": turn.content} for turn in turns])
     except EngineError as error:
         raise EngineUnavailable("The engine of this model does not answer.", retry_after=5) from error

@@ -84,8 +84,8 @@ class OutcomeFilter(admin.SimpleListFilter):
 class PlanAdmin(SearchableAdmin):
     form = PlanForm
     list_display = [
-        "name", "tier", "tokens_per_minute", "requests_per_minute", "concurrent", "monthly_tokens", "monthly_cost",
-        "is_default", "organizations",
+        "name", "tier", "weight", "tokens_per_minute", "requests_per_minute", "concurrent", "monthly_tokens",
+        "monthly_cost", "is_default", "organizations",
     ]  # fmt: skip
     list_filter = ["tier"]
     ordering = ["tokens_per_minute"]

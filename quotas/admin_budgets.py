@@ -7,13 +7,17 @@ from django import forms
 from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from chatsite.accounts import audit
 from chatsite.accounts.models import ApiKey, Membership
+from chatsite.accounts.protocol import Via
 from chatsite.admin_links import NOTHING, id_link
 from chatsite.admin_search import SearchableAdmin
+from quotas.billing import money_history
 from quotas.models import Budget, Price, Stop
 from quotas.money import shown
 from quotas.prices import AHEAD, known_prices
@@ -147,16 +151,25 @@ class BudgetAdmin(SearchableAdmin):
         return f"{row.limit_tokens:,} tokens" if row.limit_cost is None else shown(row.limit_cost, settings.CURRENCY)
 
     def save_model(self, request: HttpRequest, obj: Budget, form: Any, change: bool) -> None:
+        """In one transaction with what the organization's history says of it, as all changes in the admin are."""
+        by = audit.actor_of(request, Via.ADMIN)
+        before = money_history.terms_of(Budget.objects.get(pk=obj.pk)) if change else {}
         super().save_model(request, obj, form, change)
+        if change:
+            money_history.changed(obj, before, by)
+        else:
+            money_history.added(obj, by)
         known_plans.drop(obj.organization_id)
 
     def delete_model(self, request: HttpRequest, obj: Budget) -> None:
+        money_history.deleted(obj, audit.actor_of(request, Via.ADMIN))
         super().delete_model(request, obj)
         known_plans.drop(obj.organization_id)
 
+    @transaction.atomic
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Budget]) -> None:
-        super().delete_queryset(request, queryset)
-        known_plans.clear()
+        for budget in queryset:
+            self.delete_model(request, budget)
 
 
 class StopForm(forms.ModelForm):
@@ -181,14 +194,23 @@ class StopAdmin(SearchableAdmin):
     id_lookups = {"org": ["organization_id"]}
     fields = ["organization", "message"]
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Stop | None = None) -> list[str]:
+        """A stop is of whom it is: another organization's is another stop."""
+        return ["organization"] if obj else []
+
     def save_model(self, request: HttpRequest, obj: Stop, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
+        if obj.organization_id is not None and form.changed_data:
+            money_history.stopped(obj.organization_id, obj.message, audit.actor_of(request, Via.ADMIN))
         known_plans.clear()
 
     def delete_model(self, request: HttpRequest, obj: Stop) -> None:
         super().delete_model(request, obj)
+        if obj.organization_id is not None:
+            money_history.resumed(obj.organization_id, audit.actor_of(request, Via.ADMIN))
         known_plans.clear()
 
+    @transaction.atomic
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Stop]) -> None:
-        super().delete_queryset(request, queryset)
-        known_plans.clear()
+        for stop in queryset:
+            self.delete_model(request, stop)

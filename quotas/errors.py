@@ -8,11 +8,14 @@ RateLimited (chatsite.errors)
     ├── RequestExceedsLimit    429 rate_limited, no retry
     └── BudgetExhausted        429 budget_exhausted
 
+PermissionDenied (chatsite.errors)
+└── NoPlan                     403 no_plan
+
 Unavailable (chatsite.errors)
 └── Stopped                    503 stopped
 """
 
-from chatsite.errors import RateLimited, Unavailable
+from chatsite.errors import PermissionDenied, RateLimited, Unavailable
 from quotas.protocol import Remaining
 
 
@@ -59,6 +62,12 @@ class BudgetExhausted(QuotaExceeded):
         """`held`: replies that run hold what is missing, and may give some of it back soon."""
         super().__init__(message, remaining, retry_after)
         self.should_retry = None if held else False
+
+
+class NoPlan(PermissionDenied):
+    """This organization has no plan yet. Ask whoever runs this site for one, or work in another organization."""
+
+    code = "no_plan"
 
 
 class Stopped(Unavailable):

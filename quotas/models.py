@@ -31,6 +31,7 @@ __all__ = [
     "UsageMark",
 ]
 
+LEAST_WEIGHT, MOST_WEIGHT = Decimal("0.001"), Decimal(1000)
 PRICE: dict[str, Any] = {
     "max_digits": 12,
     "decimal_places": 6,
@@ -54,6 +55,16 @@ MONTHLY_COST: dict[str, Any] = {
         MinValueValidator(Decimal("0.01"), "At least 0.01, or leave it empty: then there is no such limit."),
         MaxValueValidator(MAX_BUDGET_COST, f"At most {MAX_BUDGET_COST:,}."),
     ],
+}
+WEIGHT: dict[str, Any] = {
+    "max_digits": 7,
+    "decimal_places": 3,
+    "default": Decimal(1),
+    "validators": [
+        MinValueValidator(LEAST_WEIGHT, f"More than 0: at least {LEAST_WEIGHT}."),
+        MaxValueValidator(MOST_WEIGHT, f"At most {MOST_WEIGHT:,}."),
+    ],
+    "help_text": "Share of its lane while others wait there: weight 2 gets twice what weight 1 gets.",
 }
 
 
@@ -95,6 +106,7 @@ class Plan(models.Model):
     tokens_per_minute = models.PositiveIntegerField()
     requests_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no such limit")
     concurrent = models.PositiveIntegerField(help_text="Replies that may run at once")
+    weight = models.DecimalField(**WEIGHT)
     monthly_tokens = models.PositiveBigIntegerField(**MONTHLY_TOKENS, help_text="Of a month in UTC. Empty: no limit")
     monthly_cost = models.DecimalField(**MONTHLY_COST, help_text="Of a month in UTC. Empty: no limit")
     context_tokens = _cap("Prompt and answer together, at most. Empty: as the model has it")
@@ -134,6 +146,9 @@ class Plan(models.Model):
                 condition=(models.Q(context_tokens=None) | models.Q(context_tokens__gt=0))
                 & (models.Q(output_tokens=None) | models.Q(output_tokens__gt=0)),
                 name="plan_caps_positive",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(weight__gt=0, weight__lte=MOST_WEIGHT), name="plan_weight_positive"
             ),
             models.CheckConstraint(condition=models.Q(isolation__in=Isolation.values), name="plan_isolation_known"),
         ]

@@ -1,7 +1,7 @@
 """What tokens cost, exactly. Pure."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Protocol
 
 MILLION = Decimal(1_000_000)
@@ -56,6 +56,17 @@ def units(amount: Decimal) -> int:
 def amount(units: int) -> Decimal:
     """Of the currency."""
     return units * COST_STEP
+
+
+def apart(less: Decimal, more: Decimal, currency: str) -> tuple[str, str]:
+    """Two amounts for people, rounded so that they stay apart: `less` down, `more` up. Decimals as in `shown`."""
+    low = high = Decimal(0)
+    for places in (2, 4, 6, 10):
+        step = Decimal(1).scaleb(-places)
+        low, high = less.quantize(step, ROUND_FLOOR), more.quantize(step, ROUND_CEILING)
+        if low or not less:
+            break
+    return f"{low:,.{places}f} {currency}", f"{high:,.{places}f} {currency}"
 
 
 def shown(amount: Decimal, currency: str) -> str:

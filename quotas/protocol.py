@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from uuid import UUID
 
 from chatsite.accounts.protocol import KeyLimits, MemberLimits, Principal
 from quotas import budgets as of
@@ -35,6 +34,7 @@ class PlanLimits:
     """What an organization may use: its plan, the budgets of all in it, and whether it is stopped.
 
     `tier` is free, paid or enterprise; `concurrent` counts replies at once. None: no such limit or cap.
+    `weight`: the organization's share within its lane, beside those of others that wait there; more than 0.
     """
 
     name: str
@@ -46,8 +46,9 @@ class PlanLimits:
     output_tokens: int | None = None  # of one answer
     models: frozenset[str] = frozenset()  # their names; empty: all that the tier has
     shares_cache: bool = False
+    weight: float = 1.0
     budgets: tuple[BudgetLimit, ...] = ()
-    keys: tuple[tuple[UUID, str], ...] = ()  # API keys that `budgets` has subjects for, with these
+    missing: bool = False  # there is none: nothing is accepted, and the figures are those of the default plan
     stopped: str = ""  # why nothing new is accepted, in a sentence; empty: it is
 
     @cached_property
@@ -64,23 +65,27 @@ class PlanLimits:
         """Tokens of prompt and answer together, where the model can read so many."""
         return of_model if self.context_tokens is None else min(of_model, self.context_tokens)
 
-    def key_of(self, principal: Principal) -> str | None:
-        """The subject that this caller's API key counts against, where any budget could be its own."""
-        if principal.key_limits is not None:
-            return of.key(principal.key_limits.chain_id)
-        return dict(self.keys).get(principal.api_key_id) if principal.api_key_id and self.keys else None
-
     def budgets_of(self, principal: Principal) -> tuple[BudgetLimit, ...]:
         """All that this caller's requests count against, hard and soft."""
         found = self.budgets
         if found:
-            subjects = (of.ORGANIZATION, of.member(principal.user_id), self.key_of(principal))
+            subjects = (of.ORGANIZATION, of.member(principal.user_id), key_of(principal))
             found = tuple(each for each in found if each.subject in subjects)
         if principal.member_limits is not None:
             found += of.of_member(principal.member_limits)
         if principal.key_limits is not None:
             found += of.of_key(principal.key_limits)
         return found
+
+
+def key_of(principal: Principal) -> str | None:
+    """The subject that what this caller's API key uses is counted for, also while no budget asks for it.
+
+    A budget may come later, or be known to another process already.
+    """
+    if principal.key_limits is not None:
+        return of.key(principal.key_limits.chain_id)
+    return of.key(principal.chain_id) if principal.chain_id else None
 
 
 def buckets_of(principal: Principal, plan: PlanLimits) -> tuple[Bucket, ...]:
@@ -123,12 +128,13 @@ def key_bucket(limits: KeyLimits) -> Bucket:
 class Want:
     """What a reply reserves: `tokens` of the minute, and of budgets the most that it may be billed for.
 
-    `cost` in 1e-10 of the currency.
+    `cost` in 1e-10 of the currency. `expected`: of the tokens, those that may come, but need not.
     """
 
     tokens: int
     most: int = 0
     cost: int = 0
+    expected: int = 0
 
 
 @dataclass(frozen=True)

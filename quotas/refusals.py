@@ -14,7 +14,7 @@ from quotas.errors import (
     TokensPerMinuteExceeded,
     TooManyReplies,
 )
-from quotas.money import amount, shown
+from quotas.money import amount, apart, shown
 from quotas.protocol import Bucket, BudgetLimit, Remaining, Standing, Unit, Want
 
 REPLY_ENDS_SECONDS = 1.0  # when a running reply will end is not known; clients ask again after this
@@ -37,7 +37,9 @@ def check_size(buckets: Sequence[Bucket], budgets: Sequence[BudgetLimit], replie
     for budget in budgets:
         most = wanted_of(budget, replies)
         if most > budget.limit:
-            words = f"This may {_use(budget, most)}, and {_inside(budget.title)} allows {_limit(budget)}."
+            allowed, asked = _apart(budget, budget.limit, most)
+            limit = f"{allowed} {_period(budget)}"
+            words = f"This may {_takes(budget)} {asked}, and {_inside(budget.title)} allows {limit}."
             raise BudgetExhausted(words, Remaining(tuple(Standing(each) for each in buckets)))
 
 
@@ -64,7 +66,8 @@ def of_budget(
     budget: BudgetLimit, taken: int, held: int, wanted: int, remaining: Remaining, wait: float
 ) -> BudgetExhausted:
     """`taken`: settled and reserved, `held` of it reserved only. `wait` in seconds; 0: replies hold what is missing."""
-    left = f"{_figure(budget, max(0, budget.limit - taken))} {_are(budget)} left, and this may {_use(budget, wanted)}"
+    there, asked = _apart(budget, max(0, budget.limit - taken), wanted)
+    left = f"{there} {_are(budget)} left, and this may {_takes(budget)} {asked}"
     if wait <= 0:
         words = f"{budget.title} allows {_limit(budget)}; {left}. Replies that run hold {_figure(budget, held)} of it."
         return BudgetExhausted(words, remaining, REPLY_ENDS_SECONDS, held=True)
@@ -74,16 +77,25 @@ def of_budget(
 
 
 def _limit(budget: BudgetLimit) -> str:
-    period = "a month" if not budget.days else f"in {budget.days} days" if budget.days > 1 else "a day"
-    return f"{_figure(budget, budget.limit)} {period}"
+    return f"{_figure(budget, budget.limit)} {_period(budget)}"
+
+
+def _period(budget: BudgetLimit) -> str:
+    return "a month" if not budget.days else f"in {budget.days} days" if budget.days > 1 else "a day"
 
 
 def _figure(budget: BudgetLimit, value: int) -> str:
     return f"{value:,} tokens" if budget.unit is Unit.TOKENS else shown(amount(value), settings.CURRENCY)
 
 
-def _use(budget: BudgetLimit, value: int) -> str:
-    return f"{'take' if budget.unit is Unit.TOKENS else 'cost'} {_figure(budget, value)}"
+def _apart(budget: BudgetLimit, less: int, more: int) -> tuple[str, str]:
+    if budget.unit is Unit.TOKENS:
+        return _figure(budget, less), _figure(budget, more)
+    return apart(amount(less), amount(more), settings.CURRENCY)
+
+
+def _takes(budget: BudgetLimit) -> str:
+    return "take" if budget.unit is Unit.TOKENS else "cost"
 
 
 def _are(budget: BudgetLimit) -> str:

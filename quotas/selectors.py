@@ -1,7 +1,7 @@
 """Plans, budgets, and where an organization stands, read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from chatsite.accounts.models import ApiKey
+from chatsite.accounts.models import Organization
 from chatsite.accounts.protocol import Principal
 from chatsite.caching import ShortCache
 from chatsite.database import run_db
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 PLAN_SECONDS: Final = 5.0  # a changed plan, budget or stop is seen everywhere after this long
+NO_PLAN: Final = "none"
 STOPPED: Final = "Nothing new is accepted at the moment: the operator has stopped it. Try again later."
 ORGANIZATION_STOPPED: Final = (
     "Nothing new is accepted from this organization: it is stopped. Ask its owner or the operator."
@@ -72,13 +73,13 @@ def plan_of(organization_id: UUID) -> PlanLimits:
     known = known_plans.get(organization_id)
     if known is not None:
         return known
-    plan = (
-        Plan.objects.filter(subscription__organization_id=organization_id).first()
-        or Plan.objects.filter(is_default=True).first()
-    )
+    own = Plan.objects.filter(subscription__organization_id=organization_id).first()
+    plan = own or Plan.objects.filter(is_default=True).first()
     if plan is None:
         raise ImproperlyConfigured("No plan is marked as the default: mark one in the admin.")
     limits = _limits(organization_id, plan)
+    if own is None and Organization.objects.filter(pk=organization_id, awaits_plan=True).exists():
+        limits = replace(limits, name=NO_PLAN, missing=True)
     known_plans.put(organization_id, limits)
     return limits
 
@@ -91,8 +92,6 @@ async def aplan_of(organization_id: UUID) -> PlanLimits:
 
 def _limits(organization_id: UUID, plan: Plan) -> PlanLimits:
     budgets = list(budgets_of(organization_id))
-    chains = [each.subject_id for each in budgets if each.scope == Budget.Scope.KEY and each.subject_id]
-    keys = ApiKey.objects.filter(chain_id__in=chains).values_list("id", "chain_id") if chains else []
     own = of.limits_of("plan", of.ORGANIZATION, f"The {plan.name} plan", plan.monthly_tokens, plan.monthly_cost)
     return PlanLimits(
         plan.name,
@@ -104,8 +103,8 @@ def _limits(organization_id: UUID, plan: Plan) -> PlanLimits:
         output_tokens=plan.output_tokens,
         models=frozenset(plan.models),
         shares_cache=plan.isolation == Isolation.SHARED,
+        weight=float(plan.weight),
         budgets=raised(organization_id, own + tuple(limit for each in budgets for limit in _budget_limits(each))),
-        keys=tuple((id, of.key(chain)) for id, chain in keys),
         stopped=_stopped(organization_id),
     )
 
@@ -165,6 +164,8 @@ def spent(
 
 async def remaining(principal: Principal, plan: PlanLimits) -> Remaining:
     """Where the caller stands now, for the headers of answers that reserve nothing. Raises Unavailable."""
+    if plan.missing:
+        return Remaining(())
     buckets = buckets_of(principal, plan)
     try:
         _, *counts = await STANDING(async_client(), quota_prefix(principal.organization_id), *_asked(buckets))
@@ -199,6 +200,8 @@ def _ends(budget: BudgetLimit) -> datetime:
 
 async def quota(principal: Principal, plan: PlanLimits) -> dict[str, Any]:
     """The data of `GET /v1/quota`. `reset`: when all of a limit will be there again. Raises Unavailable."""
+    if plan.missing:
+        return {"plan": plan.name, "limits": []}
     now = timezone.now()
     limits = [
         {

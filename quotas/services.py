@@ -6,19 +6,22 @@ be kept. What runs goes on: renewals and settlements are repeated by their calle
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from redis.exceptions import RedisError
 
-from chatsite.accounts.protocol import Principal
+from chatsite.accounts.protocol import COMMAND, Actor, Principal
 from chatsite.errors import Unavailable
 from chatsite.redis import Arg, Call, async_client
 from quotas import budgets as of
 from quotas import counters, refusals
+from quotas.billing import money_history
 from quotas.counters import Open, Requests
-from quotas.errors import Stopped
+from quotas.errors import NoPlan, Stopped
 from quotas.ledger import Correction, Times, annul, correct, make_partitions, record_usage, refund
 from quotas.models import Plan, Stop, Subscription
 from quotas.money import most_cost, units
@@ -32,6 +35,7 @@ from quotas.protocol import (
     Used,
     Want,
     buckets_of,
+    key_of,
 )
 from quotas.scripts import REMEMBER_MS, RENEW, RESERVE, SETTLE, quota_prefix
 from quotas.selectors import known_plans, standings
@@ -55,8 +59,8 @@ __all__ = [
     "make_partitions",
     "record_usage",
     "refund",
-    "refused",
     "renew_calls",
+    "renewed",
     "reserve",
     "restore",
     "resume",
@@ -81,7 +85,23 @@ BEING_READ = -1  # settle.lua: nothing is settled while the ledger is read
 
 def want(input: int, output: int, expected: int, price: PriceVersion, lane: str) -> Want:
     """What a reply reserves: so many tokens of input to pay, and at most `output`, of which `expected` are likely."""
-    return Want(input + min(output, expected), input + output, most_cost(input, output, price.prices, lane))
+    likely = min(output, expected)
+    cost = most_cost(input, output, price.prices, lane)
+    return Want(input + likely, input + output, cost, expected=max(0, likely - 1))
+
+
+def _fitted(buckets: Sequence[Bucket], replies: Mapping[UUID, Want]) -> Mapping[UUID, Want]:
+    """What is only expected is reserved as far as a minute's limit allows; what comes of it is topped up."""
+    limits = [each.tokens_per_minute for each in buckets if each.tokens_per_minute is not None]
+    too_many = sum(each.tokens for each in replies.values()) - min(limits, default=0)
+    if not limits or too_many <= 0:
+        return replies
+    fitted = {}
+    for reply, wanted in replies.items():
+        less = min(too_many, wanted.expected)
+        too_many -= less
+        fitted[reply] = replace(wanted, tokens=wanted.tokens - less)
+    return fitted
 
 
 async def reserve(
@@ -99,14 +119,17 @@ async def reserve(
     a plan's only place does for the exchange; it stays held until the caller settles it.
 
     Raises TokensPerMinuteExceeded, RequestsPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, BudgetExhausted,
-    Stopped, Unavailable; then nothing was taken anywhere.
+    NoPlan, Stopped, Unavailable; then nothing was taken anywhere.
     """
+    if plan.missing:
+        raise NoPlan
     if plan.stopped:
         raise Stopped(plan.stopped, retry_after=STOPPED_SECONDS)
     buckets = buckets_of(principal, plan)
     budgets = [each for each in plan.budgets_of(principal) if each.hard]
+    replies = _fitted(buckets, replies)
     refusals.check_size(buckets, budgets, replies)
-    args = _reserve_args(principal, plan, buckets, budgets, replies, ttl_seconds)
+    args = _reserve_args(principal, buckets, budgets, replies, ttl_seconds)
     if given_up is not None:
         args.append(str(given_up))
     try:
@@ -132,13 +155,12 @@ async def reserve(
 
 def _reserve_args(
     principal: Principal,
-    plan: PlanLimits,
     buckets: Sequence[Bucket],
     budgets: Sequence[BudgetLimit],
     replies: Mapping[UUID, Want],
     ttl_seconds: float,
 ) -> list[Arg]:
-    key = plan.key_of(principal)
+    key = key_of(principal)
     args: list[Arg] = [
         _ms(ttl_seconds), str(principal.user_id), key.partition(":")[2] if key else "-", len(buckets),
     ]  # fmt: skip
@@ -159,7 +181,7 @@ def renew_calls(
 
     A reservation that Redis has lost gets its place back, without tokens; all that it used is taken when it is settled.
     It then counts against the plan alone: which key it came by is lost, too. `used`: tokens of requests so far, whose
-    reservations are topped up where they near their end. `refused` reads the answers.
+    reservations are topped up where they near their end. `renewed` reads the answers.
     """
     by_organization: dict[UUID, list[Arg]] = defaultdict(list)
     for organization_id, request_id in items:
@@ -171,17 +193,28 @@ def renew_calls(
     ]
 
 
-def refused(answers: Iterable[object]) -> list[UUID]:
-    """Of the answers to `renew_calls`: requests that have used up what was reserved, and for which there is no more.
+@dataclass(frozen=True)
+class Renewed:
+    """`refused`: requests that have used up what was reserved, and for which there is no more.
 
-    Raises what is an exception among them.
+    `reserved`: tokens that each has now, without those that have all they can use.
     """
-    found: list[UUID] = []
-    for answer in answers:
+
+    refused: Sequence[UUID]
+    reserved: Mapping[UUID, int]
+
+
+def renewed(calls: Iterable[Call], answers: Iterable[Any]) -> Renewed:
+    """What `renew_calls` brought. Raises what is an exception among the answers."""
+    refused: list[UUID] = []
+    reserved: dict[UUID, int] = {}
+    for call, answer in zip(calls, answers, strict=True):
         if isinstance(answer, Exception):
             raise answer
-        found += [UUID(id.decode()) for id in answer[2]]  # type: ignore[index]
-    return found
+        _, _, ended, amounts = answer
+        refused += [UUID(id.decode()) for id in ended]
+        reserved |= {UUID(str(id)): int(n) for id, n in zip(call.args[4::2], amounts, strict=True) if n}
+    return Renewed(refused, reserved)
 
 
 async def restore(organization_id: UUID, request_id: UUID, tokens: int, ttl_seconds: float) -> None:
@@ -229,20 +262,26 @@ def make_default(plan: Plan) -> None:
     known_plans.clear()
 
 
-def stop(organization_id: UUID | None = None, message: str = "") -> None:
+def stop(organization_id: UUID | None = None, message: str = "", by: Actor = COMMAND) -> None:
     """Nothing new is accepted from the organization (None: from anybody), within five seconds. What runs goes on.
 
     `message`: what callers are told, in a sentence.
     """
     with transaction.atomic():
+        known = _stops(organization_id).filter(message=message).exists()
         _stops(organization_id).delete()
         Stop.objects.create(organization_id=organization_id, message=message)
+        if organization_id is not None and not known:
+            money_history.stopped(organization_id, message, by)
     known_plans.clear()
 
 
-def resume(organization_id: UUID | None = None) -> bool:
+def resume(organization_id: UUID | None = None, by: Actor = COMMAND) -> bool:
     """Takes a `stop` back; False when there was none."""
-    count, _ = _stops(organization_id).delete()
+    with transaction.atomic():
+        count, _ = _stops(organization_id).delete()
+        if count and organization_id is not None:
+            money_history.resumed(organization_id, by)
     known_plans.clear()
     return bool(count)
 

@@ -118,6 +118,7 @@ def usage_page(request: HttpRequest, place: Membership) -> HttpResponse:
         "days": _days(found[Group.DAY]),
         "tables": _tables(found, place.organization_id, asked, everybody=everybody),
         "limits": limits_of(principal_at(place)),
+        "no_plan": place.organization.has_no_plan,
         "member": names(place.organization_id, [whose], []).member(whose) if sees_all and whose else "",
         "everybody": everybody,
         "address_of_all": asked.address(member=None),

@@ -50,6 +50,7 @@ class Scheduler:
         self.redis_up = True
         self.seen: View | None = None
         self.let_in: Counter[str] = Counter()  # since that was seen, by lane
+        self.let_in_of: Counter[tuple[str, str]] = Counter()  # by lane and tenant
         self._ended_at = self._gap = 0.0  # seconds; between two ends, a moving average
         self._outputs: dict[str, float] = {}
         self._uncached = dict.fromkeys(LANES, 0.0)
@@ -167,8 +168,12 @@ class Scheduler:
         self._look_again()
         since = self.let_in[job.lane]
         waiting = self.seen.waiting[job.lane] + since
-        ticket.prediction = self.seen.predict(self.settings, job.lane, job.input, ticket.expected_output, waiting)
-        admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng)
+        ahead = self._before_next(job.lane, job.tenant) if self.seen.waiting[job.lane] else since
+        ticket.prediction = self.seen.predict(
+            self.settings, job.lane, job.input, ticket.expected_output, min(ahead, waiting)
+        )
+        spared = self.seen.in_its_share(self.settings, job.lane)
+        admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng, in_its_share=spared)
         taken = self.seen.takes(self.settings, job.lane, job.input, ticket.expected_output, since)
         if self.options.shedding and admission.action is Action.SHED and not taken:
             self.audit.shed += 1
@@ -177,7 +182,11 @@ class Scheduler:
             if not ticket.let_in:
                 return False
         self.let_in[job.lane] += 1
+        self.let_in_of[job.lane, job.tenant] += 1
         return True
+
+    def _before_next(self, lane: str, tenant: str) -> int:
+        return self.book.before_next(self.now_ms, lane, tenant, self.let_in_of[lane, tenant])
 
     def _look_again(self) -> None:
         """Acceptance reads counters and lengths itself, as in inference.forecast."""
@@ -186,10 +195,10 @@ class Scheduler:
         self._looked_at = self.cluster.now
         counters = self.book.peek(self.now_ms, 0, [place.id for place in self.seen.places]).replicas
         held = {id: Counted(each.qpf, each.kv, each.n) for id, each in counters.items()}
-        fresh = self.seen.with_counters(self.book.waiting(), held)
+        fresh = self.seen.with_counters(self.book.waiting(), self.book.running_by_lane(), held)
         if fresh != self.seen:
             self.seen = fresh
-            self.let_in.clear()
+            self._nobody_let_in()
 
     def look(self) -> None:
         """Once a second: what a runner tells all processes."""
@@ -201,8 +210,13 @@ class Scheduler:
             learned={lane: predictor.learned for lane, predictor in self.predictors.items()},
             places=[Place.of(load) for load in loads],
             ends=1 / longest if self._gap else 0.0,
+            running=self.book.running_by_lane(),
         )
+        self._nobody_let_in()
+
+    def _nobody_let_in(self) -> None:
         self.let_in.clear()
+        self.let_in_of.clear()
 
     def _learn(self, ticket: Ticket) -> None:
         request = ticket.request

@@ -10,8 +10,9 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Field, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from unfold.admin import TabularInline
 
 from chatsite.accounts import audit, history, members
@@ -25,6 +26,8 @@ from chatsite.admin_links import NOTHING, id_link, joined, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
 from chatsite.errors import AppError
 from chatsite.look_only import LookOnlyAdmin
+
+ADD_PLAN = "admin:quotas_subscription_add"
 
 
 class MembershipInline(TabularInline):
@@ -46,10 +49,26 @@ class MembershipInline(TabularInline):
         return False
 
 
+class NoPlanFilter(admin.SimpleListFilter):
+    title = "plan"
+    parameter_name = "plan"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
+        return [("none", "None yet"), ("own", "Given one"), ("default", "The default")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
+        states = {
+            "none": Q(subscription=None, awaits_plan=True),
+            "own": Q(subscription__isnull=False),
+            "default": Q(subscription=None, awaits_plan=False),
+        }
+        return queryset.filter(states.get(self.value() or "", Q()))
+
+
 @admin.register(Organization)
 class OrganizationAdmin(SearchableAdmin):
     list_display = ["name", "brief", "personal", "plan", "created_at"]
-    list_filter = [("personal_of", admin.EmptyFieldListFilter)]
+    list_filter = [("personal_of", admin.EmptyFieldListFilter), NoPlanFilter]
     list_select_related = ["subscription__plan"]
     ordering = ["-id"]
     date_hierarchy = "created_at"
@@ -82,7 +101,11 @@ class OrganizationAdmin(SearchableAdmin):
     @admin.display(description="plan")
     def plan(self, row: Any) -> str:
         subscription = getattr(row, "subscription", None)
-        return row_link("quotas_subscription", row.pk, subscription.plan.name).html if subscription else "the default"
+        if subscription:
+            return row_link("quotas_subscription", row.pk, subscription.plan.name).html
+        if not row.awaits_plan:
+            return "the default"
+        return format_html('none yet: <a href="{}?organization={}">give it one</a>', reverse(ADD_PLAN), row.pk)
 
     @admin.display(description="see also")
     def see(self, row: Organization) -> str:

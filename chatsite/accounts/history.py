@@ -24,7 +24,17 @@ SENTENCES: Final[Mapping[str, str]] = {
     Kind.LIMITS: "Limits of {whom} changed",
     Kind.REMOVED: "{whom} removed",
     Kind.LEFT: "{whom} left",
+    Kind.BUDGET_ADDED: "Budget{of_whom} added",
+    Kind.BUDGET_CHANGED: "Budget{of_whom} changed",
+    Kind.BUDGET_DELETED: "Budget{of_whom} deleted",
+    Kind.WEBHOOK_ADDED: "Webhook added",
+    Kind.WEBHOOK_CHANGED: "Webhook changed",
+    Kind.WEBHOOK_SECRET: "Secret of a webhook replaced",
+    Kind.WEBHOOK_DELETED: "Webhook deleted",
+    Kind.STOPPED: "Everything stopped",
+    Kind.RESUMED: "Stop taken back",
 }
+BUDGETS: Final = (Kind.BUDGET_ADDED, Kind.BUDGET_CHANGED, Kind.BUDGET_DELETED)
 
 
 def record(
@@ -63,10 +73,12 @@ def lines(events: Iterable[OrganizationEvent]) -> list[Line]:
     """For those in the organization who look after it. Staff of the site are not named."""
     found = list(events)
     names = _names(found)
-    return [
-        Line(each.created_at, SENTENCES[each.kind].format(whom=_whom(each, names)), _who(each, names), changes(each))
-        for each in found
-    ]
+    return [Line(each.created_at, _done(each, names), _who(each, names), changes(each)) for each in found]
+
+
+def _done(event: OrganizationEvent, names: Mapping[UUID, str]) -> str:
+    whom = _whom(event, names)
+    return SENTENCES[event.kind].format(whom=whom, of_whom=f" of {whom}" if event.member_id else "")
 
 
 def _names(events: list[OrganizationEvent]) -> dict[UUID, str]:
@@ -84,6 +96,7 @@ def _whom(event: OrganizationEvent, names: Mapping[UUID, str]) -> str:
 def _who(event: OrganizationEvent, names: Mapping[UUID, str]) -> str:
     if event.via != Via.PAGE:
         return "by whoever runs this site" if event.via == Via.ADMIN else PLACES[Via(event.via)]
-    if event.actor_id is None or event.actor_id == event.member_id:
+    oneself = event.actor_id == event.member_id and event.kind not in BUDGETS
+    if event.actor_id is None or oneself:
         return ""
     return f"by {names.get(event.actor_id, GONE)}"

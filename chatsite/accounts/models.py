@@ -73,10 +73,18 @@ class Organization(models.Model):
     personal_of = models.OneToOneField(  # the one user whose own it is; null: it can have several members
         User, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
     )
+    awaits_plan = models.BooleanField(  # without one of its own it is not on the default plan, but on none
+        default=False, db_default=False, editable=False
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def has_no_plan(self) -> bool:
+        """Nothing is accepted from it until it is given one. Plans are of a room above, which names them so."""
+        return self.awaits_plan and not hasattr(self, "subscription")
 
     @property
     def public_id(self) -> str:
@@ -202,6 +210,15 @@ class OrganizationEvent(models.Model):
         LIMITS = "limits"
         REMOVED = "removed"
         LEFT = "left"
+        BUDGET_ADDED = "budget_added", "budget added"
+        BUDGET_CHANGED = "budget_changed", "budget changed"
+        BUDGET_DELETED = "budget_deleted", "budget deleted"
+        WEBHOOK_ADDED = "webhook_added", "webhook added"
+        WEBHOOK_CHANGED = "webhook_changed", "webhook changed"
+        WEBHOOK_SECRET = "webhook_secret", "webhook's secret replaced"
+        WEBHOOK_DELETED = "webhook_deleted", "webhook deleted"
+        STOPPED = "stopped"
+        RESUMED = "resumed"
 
     id = models.BigAutoField(primary_key=True)
     organization_id = models.UUIDField()
@@ -221,7 +238,8 @@ class OrganizationEvent(models.Model):
                 condition=models.Q(
                     kind__in=[
                         "created", "renamed", "invited", "resent", "withdrawn", "joined", "role", "limits", "removed",
-                        "left",
+                        "left", "budget_added", "budget_changed", "budget_deleted", "webhook_added", "webhook_changed",
+                        "webhook_secret", "webhook_deleted", "stopped", "resumed",
                     ]
                 ),
                 name="organization_event_kind_known",

@@ -59,14 +59,15 @@ def current(request: HttpRequest, user: User) -> HttpResponse:
 def new(request: HttpRequest, user: User) -> HttpResponse:
     """GET asks for a name, POST makes it and works there from now on."""
     form = OrganizationForm(request.POST if request.method == "POST" else None)
+    context = {"form": form, "awaits_plan": organizations.next_awaits_plan(user.pk)}
     status = HTTPStatus.BAD_REQUEST if form.is_bound else HTTPStatus.OK
     if request.method != "POST" or not form.is_valid():
-        return render(request, "accounts/organization_new.html", {"form": form}, status=status)
+        return render(request, "accounts/organization_new.html", context, status=status)
     try:
         made = organizations.create(user, form.cleaned_data["name"], _by(request))
     except TooManyOrganizations as error:
         form.add_error(None, error.message)
-        return render(request, "accounts/organization_new.html", {"form": form}, status=error.status)
+        return render(request, "accounts/organization_new.html", context, status=error.status)
     services.work_in(user, request.session, made.pk)
     messages.success(request, f"You work in {made.name} now. Invite others to it here.")
     return redirect("organization", made.public_id)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -20,7 +21,7 @@ from chatsite.accounts.roles import Permission, Role, may
 from chatsite.errors import NotFound
 
 MAX_ORGANIZATIONS: Final = 50  # one user is in
-MADE_PER_MONTH: Final = 10  # by one user: each has a plan of its own
+MADE_PER_MONTH: Final = 10  # by one user
 MONTH: Final = timedelta(days=30)
 Kind = OrganizationEvent.Kind
 
@@ -64,7 +65,11 @@ def lock_user(user_id: UUID) -> User:
 
 @transaction.atomic
 def create(user: User, name: str, by: Actor) -> Organization:
-    """A shared organization that the user owns. Raises TooManyOrganizations."""
+    """A shared organization that the user owns. Raises TooManyOrganizations.
+
+    The first that somebody makes is on the default plan, and later ones await one of their own: otherwise whoever makes
+    ten would have what is free eleven times. Those that were made before count, whoever owns them now.
+    """
     lock_user(user.pk)
     check_room(user)
     made = OrganizationEvent.objects.filter(
@@ -72,10 +77,16 @@ def create(user: User, name: str, by: Actor) -> Organization:
     ).count()
     if made >= MADE_PER_MONTH:
         raise TooManyOrganizations(f"You have made {MADE_PER_MONTH} organizations in 30 days, which is the most.")
-    organization = Organization.objects.create(name=name)
+    organization = Organization.objects.create(name=name, awaits_plan=next_awaits_plan(user.pk))
     Membership.objects.create(user=user, organization=organization, role=Role.OWNER)
     history.record(organization.pk, Kind.CREATED, by, member_id=user.pk, details={"name": ("", name)})
     return organization
+
+
+def next_awaits_plan(user_id: UUID) -> bool:
+    """Whether the next organization that the user makes is not on the default plan."""
+    made = OrganizationEvent.objects.filter(member_id=user_id, kind=Kind.CREATED).count()
+    return made >= settings.ORGANIZATIONS_ON_DEFAULT_PLAN
 
 
 def check_room(user: User) -> None:

@@ -44,7 +44,8 @@ class MemberLimits:
 class Principal:
     """The caller of a request. `api_key_id` is None for a browser session, which has every scope.
 
-    Without scopes a caller may do nothing over the API.
+    Without scopes a caller may do nothing over the API. `chain_id` is shared by API keys that replace one another: what
+    they use is counted together, whether anything limits it now or not.
     """
 
     user_id: UUID
@@ -53,6 +54,7 @@ class Principal:
     scopes: frozenset[Scope] = frozenset()
     key_limits: KeyLimits | None = None
     member_limits: MemberLimits | None = None
+    chain_id: UUID | None = None
 
     @property
     def scope(self) -> UUID:

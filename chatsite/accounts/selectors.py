@@ -1,5 +1,6 @@
 """Who somebody is, read from the database."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -69,7 +70,7 @@ def principal_of(key: ApiKey, member_limits: MemberLimits | None = None) -> Prin
     if key.is_limited:
         limits = KeyLimits(key.chain_id, key.name, **{name: getattr(key, name) for name in LIMITS})
     scopes = frozenset(map(Scope, key.scopes))
-    return Principal(key.user_id, key.organization_id, key.id, scopes, limits, member_limits)
+    return Principal(key.user_id, key.organization_id, key.id, scopes, limits, member_limits, key.chain_id)
 
 
 def limits_of(place: Membership) -> MemberLimits | None:
@@ -81,6 +82,18 @@ def _member_limits(user: User, limits: dict[str, Any]) -> MemberLimits | None:
     if all(each is None for each in limits.values()):
         return None
     return MemberLimits(user.pk, user.called, **limits)
+
+
+def disabled_among(user_ids: Collection[UUID]) -> list[UUID]:
+    """Those that are not to do anything any more."""
+    found = User.objects.filter(pk__in=user_ids, is_active=False)
+    return list(found.values_list("pk", flat=True)) if user_ids else []
+
+
+def revoked_among(key_ids: Collection[UUID]) -> list[UUID]:
+    """Of API keys: those that were ended for good, which does not include expiry."""
+    found = ApiKey.objects.filter(pk__in=key_ids, revoked_at__isnull=False)
+    return list(found.values_list("pk", flat=True)) if key_ids else []
 
 
 def working() -> Q:

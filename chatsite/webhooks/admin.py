@@ -4,9 +4,12 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from chatsite.accounts import audit
+from chatsite.accounts.protocol import Via
 from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import list_link
 from chatsite.look_only import LookOnlyAdmin
+from chatsite.webhooks import services
 from chatsite.webhooks.models import Delivery, Endpoint
 
 
@@ -29,9 +32,10 @@ class EndpointAdmin(LookOnlyAdmin):
 
     @admin.action(description="Switch off", permissions=["switch"])
     def switch_off(self, request: HttpRequest, queryset: QuerySet[Endpoint]) -> None:
-        for endpoint in queryset.filter(active=True):
-            Endpoint.objects.filter(pk=endpoint.pk).update(active=False)
-            self.log_change(request, endpoint, "Switched off.")
+        by = audit.actor_of(request, Via.ADMIN)
+        for endpoint in queryset:
+            if services.switch_off(endpoint.pk, by):
+                self.log_change(request, endpoint, "Switched off.")
         self.message_user(request, "They are off. Their owners can switch them on again.", messages.SUCCESS)
 
     @admin.display(description="sent")

@@ -20,12 +20,24 @@ from chatsite.accounts.protocol import Actor
 from chatsite.accounts.roles import Permission
 from chatsite.errors import Conflict, InvalidInput, NotFound
 from chatsite.ids import new_id, public_id
-from chatsite.webhooks import signing
+from chatsite.webhooks import signing, webhook_history
 from chatsite.webhooks.addresses import problem_of
 from chatsite.webhooks.events import EXPLAINED, Event
 from chatsite.webhooks.models import Delivery, Endpoint
 
-__all__ = ["Event", "add", "change", "delete", "emit", "find", "renew_secret", "secret_of", "send_test", "shown_secret"]
+__all__ = [
+    "Event",
+    "add",
+    "change",
+    "delete",
+    "emit",
+    "find",
+    "renew_secret",
+    "secret_of",
+    "send_test",
+    "shown_secret",
+    "switch_off",
+]
 MAX_ENDPOINTS: Final = 10  # of one organization
 MAX_TESTS: Final = 10  # that wait, of one webhook
 
@@ -77,7 +89,9 @@ def add(organization_id: UUID, url: str, events: Collection[Event], by: Actor) -
     organizations.hold(organization_id, by, Permission.MANAGE_WEBHOOKS)
     if Endpoint.objects.filter(organization_id=organization_id).count() >= MAX_ENDPOINTS:
         raise TooManyWebhooks
-    return _save(Endpoint(organization_id=organization_id), url, events, active=True)
+    endpoint = _save(Endpoint(organization_id=organization_id), url, events, active=True)
+    webhook_history.added(endpoint, by)
+    return endpoint
 
 
 @transaction.atomic
@@ -86,7 +100,24 @@ def change(
 ) -> Endpoint:
     """Raises NotFound, NotAllowed, InvalidInput, WebhookExists."""
     organizations.hold(organization_id, by, Permission.MANAGE_WEBHOOKS)
-    return _save(find(organization_id, endpoint_id), url, events, active=active)
+    endpoint = find(organization_id, endpoint_id)
+    before = webhook_history.terms_of(endpoint)
+    _save(endpoint, url, events, active=active)
+    webhook_history.changed(endpoint, before, by)
+    return endpoint
+
+
+@transaction.atomic
+def switch_off(endpoint_id: UUID, by: Actor) -> bool:
+    """Nothing is sent there until somebody switches it on again. False: it was off, or is gone."""
+    endpoint = Endpoint.objects.select_for_update(no_key=True).filter(pk=endpoint_id, active=True).first()
+    if endpoint is None:
+        return False
+    before = webhook_history.terms_of(endpoint)
+    endpoint.active = False
+    endpoint.save(update_fields=["active"])
+    webhook_history.changed(endpoint, before, by)
+    return True
 
 
 def _save(endpoint: Endpoint, url: str, events: Collection[Event], *, active: bool) -> Endpoint:
@@ -110,6 +141,7 @@ def renew_secret(organization_id: UUID, endpoint_id: UUID, by: Actor) -> Endpoin
     endpoint = find(organization_id, endpoint_id)
     endpoint.salt = new_id()
     endpoint.save(update_fields=["salt"])
+    webhook_history.secret_replaced(endpoint, by)
     return endpoint
 
 
@@ -117,7 +149,9 @@ def renew_secret(organization_id: UUID, endpoint_id: UUID, by: Actor) -> Endpoin
 def delete(organization_id: UUID, endpoint_id: UUID, by: Actor) -> None:
     """With what was sent there, and what waits. Raises NotFound, NotAllowed."""
     organizations.hold(organization_id, by, Permission.MANAGE_WEBHOOKS)
-    find(organization_id, endpoint_id).delete()
+    endpoint = find(organization_id, endpoint_id)
+    webhook_history.deleted(endpoint, by)
+    endpoint.delete()
 
 
 @transaction.atomic

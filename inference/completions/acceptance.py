@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -16,9 +16,11 @@ from chatsite.errors import AppError
 from chatsite.ids import new_id
 from inference import keeping, reservations, selectors, services, tokenization
 from inference.completions.calls import Call, Prompt
+from inference.completions.ending import cancel, go_on
 from inference.completions.errors import InvalidValue
 from inference.errors import ContextTooLong
 from inference.models import Model, Request
+from inference.prompts import PromptTooLong
 from inference.protocol import Decided, Prepared, Turn
 from inference.services import OpenedRequest
 from quotas import services as quota_services
@@ -26,7 +28,6 @@ from quotas.protocol import PlanLimits, Remaining
 from quotas.selectors import aplan_of
 from quotas.services import NOTHING
 
-T = TypeVar("T")
 # Called in the transaction that writes the requests, with their ids, the tokens of all prompts, and the model's name.
 Remember = Callable[[Sequence[UUID], int, str], None]
 
@@ -57,9 +58,6 @@ class Accepted:
     remaining: Remaining | None = None
 
 
-_accepting: set[asyncio.Task[Any]] = set()  # strong references: the loop keeps only weak ones
-
-
 async def accept(
     principal: Principal,
     call: Call,
@@ -70,10 +68,16 @@ async def accept(
 ) -> Accepted:
     """Raises UnknownModel, ModelNotAllowed, ContextTooLong, PromptError kinds, RateLimited kinds, Unavailable kinds.
 
-    A caller that goes away meanwhile does not cut it short: what was reserved is either spent or given back.
-    `caller_id`: see `services.open_request`.
+    A caller that goes away meanwhile does not cut it short: what was reserved is either spent or given back, and what
+    was accepted by then is cancelled where `caller_id` names who waits for it (see `services.open_request`).
     """
-    return await _to_the_end(_accept(principal, call, remember, caller_id, naming or Naming.new(call.chat)))
+    accepting = go_on(_accept(principal, call, remember, caller_id, naming or Naming.new(call.chat)))
+    try:
+        return await asyncio.shield(accepting)
+    except asyncio.CancelledError:
+        if caller_id is not None:
+            go_on(_cancel_once_accepted(accepting))
+        raise
 
 
 async def take_over(requests: Sequence[UUID], caller_id: UUID | None) -> None:
@@ -85,11 +89,10 @@ async def take_over(requests: Sequence[UUID], caller_id: UUID | None) -> None:
     )
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.create_task(work)
-    _accepting.add(task)
-    task.add_done_callback(_accepting.discard)
-    return await asyncio.shield(task)
+async def _cancel_once_accepted(accepting: asyncio.Task[Accepted]) -> None:
+    await asyncio.wait([accepting])
+    if not accepting.cancelled() and accepting.exception() is None:
+        await cancel(accepting.result().requests)
 
 
 async def _accept(
@@ -108,7 +111,7 @@ async def _accept(
     remaining = await _reserve(principal, plan, choices)
     try:
         keeps = await keeping.keeps(principal.organization_id)
-        writing = _Writing(principal, plan.tier, caller_id, keeps, decided.record)
+        writing = _Writing(principal, plan.tier, plan.weight, caller_id, keeps, decided.record)
         opened = await run_db(_write, writing, choices, remember)
     except BaseException:
         await _give_back(principal, choices)
@@ -146,7 +149,11 @@ class _Choice:
 
 
 async def _choices(model: Model, principal: Principal, plan: PlanLimits, call: Call) -> list[_Choice]:
-    encoded = [(prompt, await _encoded(model, prompt)) for prompt in call.prompts]
+    encoded = []
+    for prompt in call.prompts:
+        encoded.append((prompt, await _encoded(model, plan, call, prompt)))
+        if len(call.prompts) > 1:
+            await asyncio.sleep(0)  # a hundred short ones take a while, in which others have their turn
     salt = services.cache_salt(principal.organization_id, shared=plan.shares_cache)
     return [_choice(model, plan, salt, call, prompt, ids, n) for prompt, ids in encoded for n in range(call.n)]
 
@@ -169,16 +176,20 @@ def _limit(model: Model, plan: PlanLimits, call: Call, prompt: int) -> int:
     room, cap = context - prompt, plan.output_tokens or context
     limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room, cap)
     if room < 1 or limit > room:
-        whose = "This model's" if context == model.context_length else f"The {plan.name} plan's"
-        raise ContextTooLong(
-            f"{whose} maximum context length is {context} tokens. The prompt has {prompt} tokens,"
-            f" and {max(limit, 1)} were asked for in the answer. Shorten one or the other.",
-            param=call.param,
-        )
+        asked = f", and {max(limit, 1)} were asked for in the answer. Shorten one or the other."
+        raise _too_long(model, plan, call, f"{prompt} tokens{asked}")
     if limit > cap:  # the reference refuses, too, where a model has such a cap
         words = f"'max_tokens' is too large: {limit}. The {plan.name} plan allows at most {cap} tokens in an answer."
         raise InvalidValue(words, param="max_tokens")
     return limit
+
+
+def _too_long(model: Model, plan: PlanLimits, call: Call, prompt: str) -> ContextTooLong:
+    """`prompt`: what it has, as the end of a sentence."""
+    context = plan.context(model.context_length)
+    whose = "This model's" if context == model.context_length else f"The {plan.name} plan's"
+    words = f"{whose} maximum context length is {context} tokens. The prompt has {prompt}"
+    return ContextTooLong(words, param=call.param)
 
 
 def _seed(seed: int | None, number: int) -> int | None:
@@ -190,11 +201,15 @@ def _prompt_tokens(choices: Sequence[_Choice]) -> int:
     return sum(len(choice.prepared.token_ids) for choice in choices if choice.bills_prompt)
 
 
-async def _encoded(model: Model, prompt: Prompt) -> list[int]:
-    if isinstance(prompt, str):
-        return await tokenization.encode_text(model, prompt)
-    if prompt and isinstance(prompt[0], Turn):
-        return await services.encode(model, prompt)  # type: ignore[arg-type]
+async def _encoded(model: Model, plan: PlanLimits, call: Call, prompt: Prompt) -> list[int]:
+    context = plan.context(model.context_length)
+    try:
+        if isinstance(prompt, str):
+            return await tokenization.encode_text(model, prompt, at_most=context)
+        if prompt and isinstance(prompt[0], Turn):
+            return await tokenization.encode(model, prompt, at_most=context)  # type: ignore[arg-type]
+    except PromptTooLong as error:
+        raise _too_long(model, plan, call, f"more than {error.least} tokens. Shorten it.") from error
     return await tokenization.check_ids(model, prompt)  # type: ignore[arg-type]
 
 
@@ -226,6 +241,7 @@ class _Writing:
 
     principal: Principal
     tier: str
+    weight: float
     caller_id: UUID | None
     keeps: bool
     decision: Mapping[str, Any]
@@ -258,4 +274,5 @@ def _open(writing: _Writing, choice: _Choice) -> OpenedRequest:
         bills_partial=choice.bills_partial,
         caller_id=writing.caller_id,
         decision=writing.decision,
+        weight=writing.weight,
     )

@@ -139,7 +139,7 @@ def _text(content: Content | None) -> str:
 def _prompts(prompt: str | list[Any]) -> list[Any]:
     if isinstance(prompt, str):
         prompts: list[Any] = [prompt]
-    elif len({type(one) for one in prompt}) > 1:
+    elif len(set(map(type, prompt))) > 1:
         raise InvalidType("'prompt' is only allowed to be texts or token ids, not both.", param="prompt")
     else:
         prompts = [prompt] if isinstance(prompt[0], int) else prompt

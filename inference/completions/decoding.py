@@ -9,9 +9,17 @@ import msgspec
 from chatsite.errors import InvalidInput
 from chatsite.json_values import Fault, find_fault, find_half_pair
 from inference.completions.errors import (
+    ArrayTooLong,
+    DecimalAbove,
+    DecimalBelow,
+    EmptyArray,
+    EmptyString,
+    IntegerAbove,
+    IntegerBelow,
     InvalidType,
     InvalidValue,
     MissingParameter,
+    StringTooLong,
     UnknownParameter,
     Unsupported,
     UnsupportedValue,
@@ -31,6 +39,27 @@ _NAMES_OF_TOOLS = ("tool_choice", "function_call")  # there also objects, which 
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`\Z")
 _FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value '(?P<value>.*)'", re.DOTALL)
+_BOUND = re.compile(r"Expected `(?P<kind>\w+)` (?:of length )?(?P<sign>[<>]=?) (?P<bound>\S+)")
+_BOUNDS: dict[tuple[str, str], tuple[type[InvalidValue], str, str]] = {
+    ("int", ">"): (IntegerBelow, "integer below minimum value", "a value {sign} {bound}"),
+    ("int", "<"): (IntegerAbove, "integer above maximum value", "a value {sign} {bound}"),
+    ("float", ">"): (DecimalBelow, "decimal below minimum value", "a value {sign} {bound}"),
+    ("float", "<"): (DecimalAbove, "decimal above maximum value", "a value {sign} {bound}"),
+    ("str", ">"): (EmptyString, "empty string", "a string with minimum length {bound}"),
+    ("str", "<"): (StringTooLong, "string too long", "a string with maximum length {bound}"),
+    ("array", ">"): (EmptyArray, "empty array", "an array with minimum length {bound}"),
+    ("array", "<"): (ArrayTooLong, "array too long", "an array with maximum length {bound}"),
+    ("object", "<"): (InvalidValue, "too many keys", "an object with {bound} keys at most"),
+}
+_TYPES = re.compile(r"Expected `(?P<wanted>[^`]+)`(?:, got `(?P<got>[^`]+)`)?\Z")
+_TYPE_NAMES = {
+    "int": "an integer",
+    "float": "a decimal",
+    "str": "a string",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+}
 _NOTHING_ALLOWED = re.compile(r"Expected `null`|Expected `(?:array|str)` of length <= 0")
 
 
@@ -78,8 +107,22 @@ def _explained(text: str) -> InvalidInput:
         return InvalidValue(f"Invalid value for '{path}': '{shown}'.", param=path)
     if path in _NAMES_OF_TOOLS and message.endswith("got `object`"):
         return UnsupportedValue(f"Tools are not supported by this site, nor '{path}' that names one.", param=path)
-    wrong_type = ", got `" in message or re.fullmatch(r"Expected `\w+`", message)
-    kind = InvalidType if wrong_type else InvalidValue
-    shown = f"{message[:1].lower()}{message[1:]}"
+    return _out_of_bounds(message, path) or _other(message, path)
+
+
+def _out_of_bounds(message: str, path: str) -> InvalidInput | None:
+    found = _BOUND.match(message)
+    if found is None:
+        return None
+    kind, words, expected = _BOUNDS[found["kind"], found["sign"][0]]
+    wanted = expected.format(sign=found["sign"], bound=found["bound"].removesuffix(".0"))
+    return kind(f"Invalid '{path}': {words}. Expected {wanted}.", param=path)
+
+
+def _other(message: str, path: str) -> InvalidInput:
     named = f"'{path}'" if path else "the body"
-    return kind(f"Invalid {'type' if wrong_type else 'value'} for {named}: {shown}.", param=path or None)
+    if found := _TYPES.match(message):
+        wanted = [_TYPE_NAMES.get(each, each) for each in found["wanted"].split(" | ") if each != "null"]
+        got = f", but got {_TYPE_NAMES.get(found['got'], found['got'])} instead" if found["got"] else ""
+        return InvalidType(f"Invalid type for {named}: expected {' or '.join(wanted)}{got}.", param=path or None)
+    return InvalidValue(f"Invalid value for {named}: {message[:1].lower()}{message[1:]}.", param=path or None)

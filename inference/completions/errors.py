@@ -8,6 +8,14 @@ InvalidInput (chatsite.errors)
 ├── MissingParameter    400 missing_required_parameter
 ├── InvalidType         400 invalid_type
 ├── InvalidValue        400 invalid_value
+│   ├── IntegerBelow    400 integer_below_min_value
+│   ├── IntegerAbove    400 integer_above_max_value
+│   ├── DecimalBelow    400 decimal_below_min_value
+│   ├── DecimalAbove    400 decimal_above_max_value
+│   ├── EmptyString     400 empty_string
+│   ├── StringTooLong   400 string_above_max_length
+│   ├── EmptyArray      400 empty_array
+│   └── ArrayTooLong    400 array_above_max_length
 ├── Unsupported         400 unsupported_parameter
 └── UnsupportedValue    400 unsupported_value
 """
@@ -37,6 +45,54 @@ class InvalidValue(InvalidInput):
     """A parameter has a value that is not allowed."""
 
     code = "invalid_value"
+
+
+class IntegerBelow(InvalidValue):
+    """An integer is below its minimum."""
+
+    code = "integer_below_min_value"
+
+
+class IntegerAbove(InvalidValue):
+    """An integer is above its maximum."""
+
+    code = "integer_above_max_value"
+
+
+class DecimalBelow(InvalidValue):
+    """A number is below its minimum."""
+
+    code = "decimal_below_min_value"
+
+
+class DecimalAbove(InvalidValue):
+    """A number is above its maximum."""
+
+    code = "decimal_above_max_value"
+
+
+class EmptyString(InvalidValue):
+    """A string is empty."""
+
+    code = "empty_string"
+
+
+class StringTooLong(InvalidValue):
+    """A string is too long."""
+
+    code = "string_above_max_length"
+
+
+class EmptyArray(InvalidValue):
+    """A list is empty."""
+
+    code = "empty_array"
+
+
+class ArrayTooLong(InvalidValue):
+    """A list is too long."""
+
+    code = "array_above_max_length"
 
 
 class Unsupported(InvalidInput):

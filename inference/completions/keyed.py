@@ -15,6 +15,7 @@ from chatsite.redis import async_client
 from inference import readers
 from inference.completions.acceptance import Accepted, Naming, Remember, accept, take_over
 from inference.completions.calls import Call
+from inference.completions.ending import cancel, go_on
 from inference.completions.errors import IdempotencyExpired
 from inference.events import has_log, read_log
 from inference.models import Request, RequestStatus
@@ -39,7 +40,11 @@ async def accept_once(
         await idempotency.abandon(principal, route, key)
         raise
     if reader is not None:
-        await readers.join(accepted.requests, reader, new=True)
+        try:
+            await readers.join(accepted.requests, reader, new=True)
+        except BaseException:  # nobody would be known to wait for it
+            go_on(cancel(accepted.requests))
+            raise
     return accepted, reader
 
 

@@ -19,10 +19,11 @@ from redis.exceptions import RedisError
 from chatsite.errors import AppError
 from chatsite.raw import Answer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
 from chatsite.scopes import Scope
-from inference import readers, selectors, services, tokenization
+from inference import readers, selectors, tokenization
 from inference.completions.acceptance import Accepted, accept, take_over
 from inference.completions.annulment import annul
 from inference.completions.calls import Call, read_chat, read_completion
+from inference.completions.ending import cancel, go_on
 from inference.completions.errors import CallerGone
 from inference.completions.keyed import accept_once
 from inference.completions.reader import Ended, Piece, failure, follow
@@ -38,7 +39,6 @@ log = structlog.get_logger(__name__)
 # A call that fails at once gets a status of its own: the headers of a stream wait so long for a first word.
 FIRST_WORD_SECONDS = 1.0
 presence = Presence()
-_ending: set[asyncio.Task[None]] = set()  # strong references: the loop keeps only weak ones
 
 
 # Handlers. Their docstrings are the operations' descriptions in the OpenAPI document.
@@ -118,7 +118,7 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: 
         except CallerGone:
             raise  # what was made until then is charged
         except AppError:
-            _go_on(annul(accepted.requests))
+            go_on(annul(accepted.requests))
             raise
     first = asyncio.ensure_future(anext(items))
     await asyncio.wait([first], timeout=FIRST_WORD_SECONDS)
@@ -146,7 +146,7 @@ class Running:
                     if isinstance(item, Ended):
                         self._open.discard(self._requests[item.choice])
                         if failure(item.result) is not None:
-                            self._go_on(_cancel)
+                            self._go_on(cancel)
                     yield item
         finally:
             if not settings.COMPLETIONS_OUTLIVE_CALLERS:
@@ -157,23 +157,12 @@ class Running:
         stay = self._stay
         if stay is not None:
             stay.end()  # also where nothing runs any more
-        self._go_on(_cancel if stay is None else partial(_leave, stay))
+        self._go_on(cancel if stay is None else partial(_leave, stay))
 
     def _go_on(self, ending: Callable[[set[UUID]], Coroutine[Any, Any, None]]) -> None:
         requests, self._open = self._open, set()
         if requests:
-            _go_on(ending(requests))
-
-
-def _go_on(work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.create_task(work)
-    _ending.add(task)
-    task.add_done_callback(_ending.discard)
-
-
-async def _cancel(requests: set[UUID]) -> None:
-    for request_id in requests:
-        await services.cancel(request_id)
+            go_on(ending(requests))
 
 
 async def _leave(stay: readers.Stay, requests: set[UUID]) -> None:
@@ -186,7 +175,7 @@ async def _leave(stay: readers.Stay, requests: set[UUID]) -> None:
     for request_id in requests:
         if others := left.get(request_id):
             await take_over([request_id], others[0])
-    await _cancel({request_id for request_id in requests if not left.get(request_id)})
+    await cancel({request_id for request_id in requests if not left.get(request_id)})
 
 
 async def _chunks(

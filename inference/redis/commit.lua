@@ -36,5 +36,5 @@ if attempt == 0 then charge(rules, lane, tenant, uncached + rules.cached * math.
 remove(lane, tenant, id, #first > 1)
 redis.call('ZREM', p .. ':deadline', id)
 redis.call('HSET', rep, 'n', n + 1, 'kv', kv + context, 'qpf', qpf + uncached)
-hold(rules, id, replica, runner, uncached, context, emitted, attempt + 1, now())
+hold(rules, id, lane, replica, runner, uncached, context, emitted, attempt + 1, now())
 return {attempt + 1, ''}

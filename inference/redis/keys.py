@@ -80,6 +80,11 @@ def lengths(prefix: str) -> str:
     return f"{prefix}:len"
 
 
+def running(prefix: str) -> str:
+    """How many requests have a lease, by lane."""
+    return f"{prefix}:run"
+
+
 def outputs(prefix: str, organization_id: UUID) -> str:
     """How long an organization's latest answers became."""
     return f"{prefix}:outputs:{organization_id}"

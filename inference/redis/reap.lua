@@ -5,6 +5,11 @@
 local rules, moment = cmsgpack.unpack(ARGV[1]), now()
 local last, changed = rules.limit - 1, false
 
+local longest = moment + rules.lease  -- what ends later than that was leased before the clock was set back
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':lease', '(' .. longest, '+inf', 'LIMIT', 0, rules.limit)) do
+  redis.call('ZADD', p .. ':lease', longest, id)
+end
+
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. ':lease', '-inf', moment, 'LIMIT', 0, rules.limit)) do
   local failures = tonumber(redis.call('HGET', p .. ':req:' .. id, 'failures')) + 1
   give_back(id)

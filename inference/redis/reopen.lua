@@ -16,5 +16,5 @@ local replica, uncached, context = ARGV[7], tonumber(ARGV[12]), math.max(kv, inp
 for field, more in pairs({qpf = uncached, kv = context, n = 1}) do
   redis.call('HINCRBY', p .. ':rep:' .. replica, field, more)
 end
-hold(cmsgpack.unpack(ARGV[1]), id, replica, ARGV[8], uncached, context, emitted, ARGV[6], now())
+hold(cmsgpack.unpack(ARGV[1]), id, lane, replica, ARGV[8], uncached, context, emitted, ARGV[6], now())
 return 1

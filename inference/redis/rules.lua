@@ -22,11 +22,17 @@ local function noted_time(scope, member)
   if time then return tonumber(time), 'owing' end
 end
 
+-- The time with which one that does not wait would join, and where its own time is noted.
+local function joining_time(scope, member, most_ahead)
+  local floor, time, place = floor_of(scope), noted_time(scope, member)
+  return math.min(math.max(time or floor, floor), floor + most_ahead), place
+end
+
 -- Returns whether it waited before.
 local function join(scope, member, most_ahead)
   if redis.call('ZSCORE', p .. ':act' .. scope, member) then return true end
-  local floor, time, place = floor_of(scope), noted_time(scope, member)
-  redis.call('ZADD', p .. ':act' .. scope, exact(math.min(math.max(time or floor, floor), floor + most_ahead)), member)
+  local time, place = joining_time(scope, member, most_ahead)
+  redis.call('ZADD', p .. ':act' .. scope, exact(time), member)
   if place then redis.call(place == 'idle' and 'HDEL' or 'ZREM', p .. ':' .. place .. scope, member) end
   return false
 end
@@ -129,7 +135,8 @@ end
 -- Leases and counters: what a request holds of a replica is in its own hash (qpf, hkv), and given back from there.
 
 -- The caller counts it on the replica.
-local function hold(rules, id, replica, runner, uncached, context, emitted, attempt, moment)
+local function hold(rules, id, lane, replica, runner, uncached, context, emitted, attempt, moment)
+  redis.call('HINCRBY', p .. ':run', lane, 1)
   redis.call('HSET', p .. ':req:' .. id, 'state', 'running', 'attempt', attempt, 'replica', replica, 'runner', runner,
     'qpf', uncached, 'hkv', context, 'base', emitted, 'committed', moment, 'prefilled', 0)
   redis.call('ZADD', p .. ':lease', moment + rules.lease, id)
@@ -140,8 +147,9 @@ local function prefilled(id, replica, qpf)
   redis.call('HSET', p .. ':req:' .. id, 'qpf', 0, 'prefilled', 1)
 end
 
-local function unload(id, replica, qpf, kv)
+local function unload(id, lane, replica, qpf, kv)
   local rep = p .. ':rep:' .. replica
+  redis.call('HINCRBY', p .. ':run', lane, -1)
   redis.call('ZREM', p .. ':lease', id)
   if qpf ~= '0' then redis.call('HINCRBY', rep, 'qpf', -qpf) end
   redis.call('HINCRBY', rep, 'kv', -kv)
@@ -150,8 +158,8 @@ end
 
 local function give_back(id)
   local req = p .. ':req:' .. id
-  local f = redis.call('HMGET', req, 'replica', 'qpf', 'hkv')
-  unload(id, f[1], f[2], f[3])
+  local f = redis.call('HMGET', req, 'lane', 'replica', 'qpf', 'hkv')
+  unload(id, f[1], f[2], f[3], f[4])
   redis.call('HDEL', req, 'replica', 'runner')
   redis.call('HSET', req, 'qpf', 0, 'hkv', 0, 'prefilled', 1)
 end

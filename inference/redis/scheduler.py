@@ -41,6 +41,7 @@ NAMES = (
     "settle",
     "reopen",
     "place",
+    "ahead",
     "running",
 )
 SCRIPTS = {name: Script.load(FOLDER / f"{name}.lua", *SHARED) for name in NAMES}
@@ -178,6 +179,13 @@ class Scheduler:
 
     async def running(self) -> list[Running]:
         return [_running(raw) for raw in await self.run(self.call("running"))]
+
+    def before_next_call(self, lane: str, tenant: str, coming: int) -> Call:
+        """Returns how many of the lane would be served before one that the tenant brought now."""
+        return self.call("ahead", rules.packed(), lane, tenant, coming)
+
+    async def before_next(self, lane: str, tenant: str, coming: int) -> int:
+        return int(await self.run(self.before_next_call(lane, tenant, coming)))
 
     async def place(self, id: str) -> Waiting | None:
         """None when the request does not wait."""

@@ -13,7 +13,7 @@ if new > 0 then
   charge(rules, f[2], f[3], rules.output * new)
 end
 if f[1] == 'running' then
-  unload(id, f[5], f[6], f[7])
+  unload(id, f[2], f[5], f[6], f[7])
 elseif f[1] == 'queued' then
   redis.call('ZREM', p .. ':deadline', id)
   remove(f[2], f[3], id)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import structlog
 
-from chatsite.redis import run_pipeline
+from chatsite.redis import run_pipeline, send
 from inference import prompt_store
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys
@@ -129,8 +129,8 @@ class Dispatcher:
         missing = [id for id in heads if id not in self._prompts]
         if not missing:
             return
-        async with self.pool.client.pipeline(transaction=False) as pipe:
-            for id in missing:
-                pipe.get(keys.prompt(UUID(id)))
-            for id, packed in zip(missing, await pipe.execute(), strict=True):
-                self._prompts[id] = prompt_store.decode(packed) if packed else None
+        found = await send(self.pool.client, [("GET", keys.prompt(UUID(id))) for id in missing])
+        for id, packed in zip(missing, found, strict=True):
+            if isinstance(packed, Exception):
+                raise packed
+            self._prompts[id] = prompt_store.decode(packed) if packed else None

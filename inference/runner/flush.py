@@ -15,6 +15,7 @@ from chatsite.redis import Call, async_client, run_pipeline
 from inference import events, partials
 from inference.events import pack_ids
 from inference.partials import PartialRow
+from inference.runner import topup
 from inference.runner.stream import Interruption, Stream
 
 if TYPE_CHECKING:
@@ -94,10 +95,12 @@ class Flusher:
                 results = [error] * len(ready)
             for (stream, text, tokens), result in zip(taken, results, strict=True):
                 self._account(stream, text, tokens, result)
+        if short := topup.running_short(ready):
+            self.runner.top_up(short)
 
     def _account(self, stream: Stream, text: str, tokens: int, result: object) -> None:
         if result in (events.APPENDED, events.REPEATED):
-            stream.output.logged_tokens = tokens
+            stream.opened, stream.output.logged_tokens = True, tokens
             return
         stream.output.unlogged_text = text + stream.output.unlogged_text
         if result == events.FENCED:
@@ -116,7 +119,8 @@ def _append_call(stream: Stream) -> Call:
         output.textual += 1
     entry = events.entry_id(output.emitted, 0 if new_ids else output.textual)
     logprobs = _encode(output.logprobs[output.logged_tokens :]) if output.wants_logprobs else None
-    return events.append_call(stream.id, stream.claim, entry, from_char, output.unlogged_text, new_ids, logprobs)
+    call = events.append_call(stream.id, stream.claim, entry, from_char, output.unlogged_text, new_ids, logprobs)
+    return call if stream.opened else events.opening_call(stream.opening, call)
 
 
 class Persister:

@@ -5,7 +5,7 @@ import time
 from datetime import datetime
 
 from inference import admission, forecast
-from inference.forecast import Outlook, Place
+from inference.forecast import Outlook, Place, by_lane
 from inference.models import Request
 from inference.redis import keys, rules
 from inference.runner.pool import Pool
@@ -45,10 +45,12 @@ class Foresight:
         loads = [self._pool.members[id].load(held, usable=True) for id, held in peeked.replicas.items() if id in usable]
         async with self._pool.client.pipeline(transaction=False) as pipe:
             pipe.hgetall(keys.lengths(scheduler.prefix))
+            pipe.hgetall(keys.running(scheduler.prefix))
             pipe.hmget(keys.pace(scheduler.prefix), ["gap", "last"])
-            lengths, (gap, last) = await pipe.execute()
+            lengths, running, (gap, last) = await pipe.execute()
         self.seen = Outlook(
-            waiting={lane: int(lengths.get(lane.encode(), 0)) for lane in LANES},
+            waiting=dict.fromkeys(LANES, 0) | by_lane(lengths),
+            running=by_lane(running),
             uncached=dict(self._uncached),
             learned={lane: predictor.learned for lane, predictor in self._predictors.items()},
             places=[Place.of(each) for each in loads],

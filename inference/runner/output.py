@@ -22,7 +22,7 @@ class Output:
         self.chars = 0  # of `pieces`
         self.logprobs: list[TokenLogprob | None] = []  # one for each of `ids`, where they are asked for
         self.wants_logprobs = False
-        self.cached = 0
+        self.cached: int | None = None  # of the prompt, as the engine has told
         self.first_token_at: datetime | None = None
         self.finish_reason = ""
         self._decoder: Detokenizer | None = None

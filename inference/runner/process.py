@@ -135,6 +135,16 @@ class Runner:
         except (RedisError, OSError) as error:
             log.warning("first token not told", request=str(stream.id), error=str(error))  # the next heartbeat tells it
 
+    def top_up(self, streams: list[Stream]) -> None:
+        """What they have reserved is nearly used up, and the next heartbeat is too far."""
+        self.spawn(self._top_up(streams))
+
+    async def _top_up(self, streams: list[Stream]) -> None:
+        try:
+            await topup.renew(self.client, streams)
+        except (RedisError, OSError) as error:
+            log.warning("reservations not topped up", streams=len(streams), error=str(error))  # the next heartbeat does
+
     def retry_soon(self, stream: Stream) -> None:
         asyncio.get_running_loop().call_later(0.2, self.flusher.mark, stream)
 

@@ -69,6 +69,8 @@ class Stream:
         self.interruption: Interruption | None = None
         self.output = Output()
         self.settling = False
+        self.opened = False  # the log takes what we append
+        self.tops_up_at: float = 32  # tokens of output from which on its reservation does not wait for a heartbeat
         self._began = time.monotonic()
         self.recovered = attempt == 1  # `output` holds what earlier attempts emitted
         self.keeps_text = True
@@ -128,7 +130,7 @@ class Stream:
         if self.attempt == 1 and prompt is not None:
             await self._begin(prompt)
             return
-        if not await self._claim():
+        if not await self._claim() or not await self._open():
             return
         if prompt is None:
             prompt = await prompt_store.restore(self._claimed)
@@ -159,6 +161,8 @@ class Stream:
             if not await self._claim():
                 return
             await self._prepare(prompt)
+            if not first.done() and not await self._open():  # else the first entry opens it
+                return
             delta = await first
         except BaseException:
             deltas.close()
@@ -198,7 +202,7 @@ class Stream:
         return self.request
 
     @property
-    def _opening(self) -> Call:
+    def opening(self) -> Call:
         ttl = settings.PROMPT_TTL_SECONDS
         return events.open_call(self.id, self.claim, self.attempt, self.output.base_tokens, ttl)
 
@@ -220,13 +224,18 @@ class Stream:
         self.output.base_tokens, self.output.base_chars = request.base_tokens, request.base_chars
         self.keeps_text = owner(request.owner_kind).keeps_text
         self.request = request
-        [opened] = await run_pipeline(async_client(), [self._opening])
+        if request.cancel_requested_at is not None:
+            self.interruption = Interruption.CANCELLED
+        return self.interruption is None
+
+    async def _open(self) -> bool:
+        """Makes the log ours; False when a later attempt has it."""
+        [opened] = await run_pipeline(async_client(), [self.opening])
         if isinstance(opened, Exception):
             raise opened
+        self.opened = bool(opened)
         if not opened:
             self.interruption = Interruption.FENCED
-        elif request.cancel_requested_at is not None:
-            self.interruption = Interruption.CANCELLED
         return self.interruption is None
 
     async def _recover(self) -> None:
@@ -239,7 +248,6 @@ class Stream:
         output = self.output
         known = await run_db(saved_text, self.id, output.base_tokens, output.base_chars, None)
         whole = await run_db(saved_text, self.id, output.base_tokens, output.base_chars, logged)
-        output.cached = self._claimed.cached_tokens
         self.recovered = True
         in_log = logged.from_token + len(logged.token_ids) - output.base_tokens if logged else 0
         if output.take_up(whole, known, in_log):
@@ -277,9 +285,10 @@ class Stream:
             self.runner.flusher.mark(self, urgent=first)
 
     def _tell_cached(self) -> None:
-        """How much of the prompt the engine had, which it says at the end of a whole stream."""
-        placement = self.placement
-        self.dispatcher.prefixes.cached(self.member.id, placement.hashes, placement.expected, self.output.cached)
+        """How much of the prompt the engine had, which it says at the end of a whole stream, and only there."""
+        placement, cached = self.placement, self.output.cached
+        if cached is not None:
+            self.dispatcher.prefixes.cached(self.member.id, placement.hashes, placement.expected, cached)
 
     # Ending
 
@@ -378,14 +387,16 @@ class Stream:
             uncached=0 if self.output.first_token_at else self.placement.choice.uncached,
             deadline=self.head.deadline,
             rank=self.head.rank,
+            weight=self.request.weight,
         )
         opened = await self.pool.scheduler.run(call)
         if not opened:
             return False
         async with self.runner.flusher.lock:  # an entry that comes before the beginning would be a gap to readers
-            [result] = await run_pipeline(async_client(), [self._opening])
+            [result] = await run_pipeline(async_client(), [self.opening])
             if result != 1:
                 return False
+            self.opened = True
             self.output.log_anew()
         self.runner.flusher.mark(self, urgent=True)
         return True

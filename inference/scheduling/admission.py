@@ -40,17 +40,19 @@ def admit(
     rng: random.Random,
     *,
     fallback: Prediction | None = None,
+    in_its_share: bool = False,
 ) -> Admission:
     """`waiting`: requests in the lane. `fallback`: the smaller model's prediction, if caller and model allow one.
 
-    Without a trusted prediction, only the queue's cap turns anybody away.
+    Without a trusted prediction, or while the lane is `in_its_share` (`View.in_its_share`), only the queue's cap turns
+    anybody away.
     """
     rules = settings.lane(lane)
     x = _stress(rules, prediction)
     full = waiting >= settings.admission.queue_cap and rules.objective_seconds is not None
     if x is not None and x > settings.admission.fallback_from and _meets_objective(rules, fallback):
         return Admission(Action.FALLBACK, x)
-    probability = 1.0 if full else shed_probability(settings, lane, x)
+    probability = 1.0 if full else 0.0 if in_its_share else shed_probability(settings, lane, x)
     if probability > 0 and rng.random() < probability:
         return Admission(Action.SHED, x, probability, _retry_after(settings.admission, rules, prediction, rng))
     return Admission(Action.QUEUE, x, probability)
@@ -78,10 +80,14 @@ def _meets_objective(lane: LaneSettings, prediction: Prediction | None) -> bool:
 def _retry_after(
     rules: AdmissionSettings, lane: LaneSettings, prediction: Prediction | None, rng: random.Random
 ) -> float:
-    """Seconds until the wait would be short enough again, if nobody else came."""
-    excess = (
-        math.inf if prediction is None else prediction.p90 - (lane.shed_from or 1.0) * (lane.objective_seconds or 0)
-    )
+    """Seconds until the wait would be short enough again, if nobody else came.
+
+    What is expected falls by a second each second. The p90 is a multiple of it, and large where engines had failed.
+    """
+    excess = math.inf
+    if prediction is not None:
+        short_enough = (lane.shed_from or 1.0) * (lane.objective_seconds or 0)
+        excess = prediction.expected * (1 - short_enough / max(prediction.p90, short_enough))
     seconds = min(max(excess, rules.retry_after_low), rules.retry_after_high)
     return seconds * rng.uniform(1 - rules.retry_after_jitter, 1 + rules.retry_after_jitter)
 

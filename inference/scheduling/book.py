@@ -5,6 +5,7 @@ the first argument, in whole milliseconds (the scripts read Redis' own clock). I
 Every operation may be repeated: the second time it changes nothing and says so.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from inference.scheduling.answers import (
@@ -207,10 +208,13 @@ class Book:
     def reap(self, now: int, *, loading: bool = False) -> tuple[tuple[str, Outcome], ...]:
         """Take back expired leases, end what waited too long; at most `reap_limit` of each in a call.
 
-        While the model is `loading`, the wait of what never ran does not run out. Returns everything that has ended
+        While the model is `loading`, the wait of what never ran does not run out. A lease that is longer than any can
+        be was given before the clock was set back, and is made as long as a new one. Returns everything that has ended
         here and is not settled (the oldest `reap_limit`), again each time.
         """
-        limit = self.settings.lease.reap_limit
+        limit, longest = self.settings.lease.reap_limit, self._expiry(now)
+        for request in [each for each in self._ledger.leased.values() if each.expiry > longest][:limit]:
+            request.expiry = longest
         expired = sorted((each.expiry, id) for id, each in self._ledger.leased.items() if each.expiry <= now)
         for _, id in expired[:limit]:
             request = self._requests[id]
@@ -286,6 +290,13 @@ class Book:
             request.state, request.lane, lane.ahead(request.tenant, request.ranked) if queued else 0, lane.length
         )
 
+    def before_next(self, now: int, lane: str, tenant: str, coming: int = 0) -> int:
+        """How many of the lane's requests would be served before one that the tenant brought now.
+
+        `coming`: requests of it that are let in and about to be enqueued.
+        """
+        return self._backlog.lanes[lane].before_next(tenant, coming, self.settings.order.clamp)
+
     def running(self) -> tuple[Running, ...]:
         """All live leases (also those that have expired and are not reaped yet)."""
         return tuple(request.running() for request in self._ledger.leased.values())
@@ -293,6 +304,11 @@ class Book:
     def waiting(self) -> dict[str, int]:
         """How many requests wait in each lane."""
         return {name: lane.length for name, lane in self._backlog.lanes.items()}
+
+    def running_by_lane(self) -> dict[str, int]:
+        """How many requests of each lane have a lease."""
+        counted = Counter(each.lane for each in self._ledger.leased.values())
+        return {name: counted[name] for name in self._backlog.lanes}
 
     def floors(self) -> dict[str, float]:
         """Of the lanes' clocks, and of the tenants' clocks in each lane: they never fall."""

@@ -25,9 +25,13 @@ class Clocks:
         math.inf for a member that has been served all the time, only had nothing waiting for a moment.
         """
         if member not in self.backlogged:
-            floor = self.floor
-            self.times[member] = min(max(self.times.get(member, floor), floor), floor + most_ahead)
+            self.times[member] = self.joining_time(member, most_ahead)
             self.backlogged.add(member)
+
+    def joining_time(self, member: str, most_ahead: float) -> float:
+        """The time that `join` would give one that does not wait."""
+        floor = self.floor
+        return min(max(self.times.get(member, floor), floor), floor + most_ahead)
 
     def leave(self, member: str) -> None:
         """Nothing of it waits any more."""

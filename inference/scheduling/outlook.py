@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """By lane: `waiting` requests, `uncached` tokens of one, what `Predictor` has learned.
+    """By lane: `waiting` and `running` requests, `uncached` tokens of one, what `Predictor` has learned.
 
     `ends`: requests that end in a second.
     """
@@ -54,6 +54,7 @@ class View(msgspec.Struct, frozen=True):
     learned: dict[str, Learned]
     places: list[Place]
     ends: float
+    running: dict[str, int] = {}
 
     def knows(self, lane: str) -> bool:
         """Whether enough was observed to decide by."""
@@ -70,10 +71,24 @@ class View(msgspec.Struct, frozen=True):
         learned = self.learned.get(lane, Learned())
         return learned.predict(settings.prediction, self.ahead(settings, Demand(lane, input, output), before))
 
-    def with_counters(self, waiting: Mapping[str, int], counters: Mapping[str, Counted]) -> Self:
+    def with_counters(
+        self, waiting: Mapping[str, int], running: Mapping[str, int], counters: Mapping[str, Counted]
+    ) -> Self:
         """The same with newer counts: what changes many times a second. What is not given stays."""
         places = [place.holding(counters[place.id]) if place.id in counters else place for place in self.places]
-        return msgspec.structs.replace(self, waiting={**self.waiting, **waiting}, places=places)
+        return msgspec.structs.replace(
+            self, waiting={**self.waiting, **waiting}, running={**self.running, **running}, places=places
+        )
+
+    def in_its_share(self, settings: SchedulerSettings, lane: str) -> bool:
+        """Whether lesser lanes have more of what runs than their weights give them beside this one and those above it.
+
+        Then it is not this lane that is too much for the pool, and the lesser ones have to make room first.
+        """
+        weights = {name: settings.lane(name).weight for name in LANES if self.running.get(name) or name == lane}
+        own = {name for name, weight in weights.items() if weight >= weights[lane]}
+        share = sum(weights[name] for name in own) / sum(weights.values())
+        return sum(self.running.get(name, 0) for name in own) < share * sum(self.running.values())
 
     def takes(self, settings: SchedulerSettings, lane: str, input: int, output: int, taken: int) -> bool:
         """Whether an engine would read such a request at once, if `taken` others of its lane go first."""

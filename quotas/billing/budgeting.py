@@ -1,4 +1,7 @@
-"""Budgets that an organization sets for itself, and its emergency stop. Each change looks at the role of its maker."""
+"""Budgets that an organization sets for itself, and its emergency stop.
+
+Each change looks at the role of its maker, and is written into the organization's history.
+"""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,6 +15,7 @@ from chatsite.accounts.models import ApiKey, Membership
 from chatsite.accounts.protocol import Actor
 from chatsite.accounts.roles import Permission
 from chatsite.errors import Conflict, InvalidInput, NotFound
+from quotas.billing import money_history
 from quotas.models import Budget, Stop
 from quotas.selectors import known_plans
 from quotas.services import resume, stop
@@ -62,7 +66,9 @@ def add(organization_id: UUID, terms: Terms, by: Actor) -> Budget:
     if is_full(organization_id):
         raise TooManyBudgets
     _check(organization_id, terms)
-    return _save(Budget(organization_id=organization_id), terms)
+    budget = _save(Budget(organization_id=organization_id), terms)
+    money_history.added(budget, by)
+    return budget
 
 
 @transaction.atomic
@@ -71,14 +77,19 @@ def change(organization_id: UUID, budget_id: UUID, terms: Terms, by: Actor) -> B
     organizations.hold(organization_id, by, Permission.MANAGE_BUDGETS)
     budget = find(organization_id, budget_id)
     _check(organization_id, terms, budget)
-    return _save(budget, terms)
+    before = money_history.terms_of(budget)
+    _save(budget, terms)
+    money_history.changed(budget, before, by)
+    return budget
 
 
 @transaction.atomic
 def delete(organization_id: UUID, budget_id: UUID, by: Actor) -> None:
     """Raises NotFound, NotAllowed."""
     organizations.hold(organization_id, by, Permission.MANAGE_BUDGETS)
-    find(organization_id, budget_id).delete()
+    budget = find(organization_id, budget_id)
+    money_history.deleted(budget, by)
+    budget.delete()
     _forget(organization_id)
 
 
@@ -135,7 +146,7 @@ def stop_all(organization_id: UUID, by: Actor) -> None:
     """Nothing new is accepted from the organization. Idempotent. Raises NotFound, NotAllowed, StoppedByOperator."""
     organizations.hold(organization_id, by, Permission.OWN)
     if stopped_by_owner(organization_id) is None:
-        stop(organization_id, OWNER_STOPPED)
+        stop(organization_id, OWNER_STOPPED, by)
     elif not stopped_by_owner(organization_id):
         raise StoppedByOperator
     _forget(organization_id)
@@ -147,7 +158,7 @@ def go_on(organization_id: UUID, by: Actor) -> None:
     organizations.hold(organization_id, by, Permission.OWN)
     if stopped_by_owner(organization_id) is False:
         raise StoppedByOperator
-    resume(organization_id)
+    resume(organization_id, by)
     _forget(organization_id)
 
 

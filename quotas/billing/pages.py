@@ -70,5 +70,6 @@ def about(place: Membership, request: HttpRequest) -> dict[str, Any]:
         "organization": place.organization,
         "tabs": [each for each in TABS if may(place.role, each.needed)],
         "here": request.path,
+        "tab_here": max((each.address for each in TABS if request.path.startswith(each.address)), key=len, default=""),
         "in_organization": f"?organization={place.organization.public_id}" if request.GET.get("organization") else "",
     }

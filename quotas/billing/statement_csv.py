@@ -9,7 +9,7 @@ from quotas.billing.statements import Line, Statement, Sum
 
 COLUMNS: Final = (
     "month", "kind", "model", "batch", "member", "member_id", "key", "key_id", "price_list", "price_input",
-    "price_cached", "price_output", "requests", "input", "cached", "output", "cost", "currency",
+    "price_cached", "price_output", "requests", "estimated", "input", "cached", "output", "cost", "currency",
 )  # fmt: skip
 # A spreadsheet takes what begins so as a formula, whoever has named a key like that.
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -55,4 +55,4 @@ def _row(statement: Statement, line: Line) -> list[object]:
 
 
 def _figures(found: Sum) -> list[object]:
-    return [found.requests, found.input, found.cached, found.output, exact(found.cost)]
+    return [found.requests, found.estimated, found.input, found.cached, found.output, exact(found.cost)]

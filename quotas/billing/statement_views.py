@@ -47,9 +47,10 @@ def find(organization: Organization, month: str) -> Statement:
 
 def shown(statement: Statement) -> dict[str, object]:
     """For the templates."""
+    batches = any(line.batch for line in statement.lines)
     lines = [(line, statement.member(line), statement.key(line), _price(statement, line.price)) for line in
              statement.lines[:SHOWN_LINES]]  # fmt: skip
-    return {"statement": statement, "lines": lines, "more": len(statement.lines) > SHOWN_LINES}
+    return {"statement": statement, "lines": lines, "more": len(statement.lines) > SHOWN_LINES, "batches": batches}
 
 
 def _price(statement: Statement, id: int | None) -> str:

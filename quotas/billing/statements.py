@@ -35,9 +35,11 @@ KINDS: Final = {
 
 @dataclass(frozen=True)
 class Sum:
-    """Of several rows of the ledger. `requests` counts those of use, and not what corrects them."""
+    """Of several rows of the ledger. `requests` counts those of use, and not what corrects them; `estimated` those of
+    them whose counts are an estimate."""
 
     requests: int = 0
+    estimated: int = 0
     input: int = 0
     cached: int = 0
     output: int = 0
@@ -46,6 +48,7 @@ class Sum:
     def __add__(self, other: "Sum") -> "Sum":
         return Sum(
             self.requests + other.requests,
+            self.estimated + other.estimated,
             self.input + other.input,
             self.cached + other.cached,
             self.output + other.output,
@@ -164,13 +167,14 @@ def _line(
     api_key_id: UUID | None,
     price: int | None,
     entries: int,
+    estimated: int,
     input: Decimal,
     cached: Decimal,
     output: Decimal,
     cost: Decimal,
 ) -> Line:
     requests = entries if kind == LedgerEntry.Kind.USAGE else 0
-    found = Sum(requests, int(input), int(cached), int(output), cost)
+    found = Sum(requests, estimated, int(input), int(cached), int(output), cost)
     return Line(kind, model, batch, user_id, api_key_id, price, entries, found)
 
 

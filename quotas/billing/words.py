@@ -20,9 +20,14 @@ def allowance(budget: BudgetLimit) -> str:
 
 
 def period(budget: BudgetLimit) -> str:
-    if not budget.days:
+    return in_days(budget.days)
+
+
+def in_days(days: int) -> str:
+    """0: a calendar month."""
+    if not days:
         return "a month"
-    return f"in {budget.days} days" if budget.days > 1 else "a day"
+    return f"in {days} days" if days > 1 else "a day"
 
 
 def percent(part: int, whole: int) -> int:

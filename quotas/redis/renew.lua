@@ -4,7 +4,8 @@
 -- KEYS[1]  v1:{o:<organization>}
 -- ARGV     time to live (ms), tokens to reserve where one is missing, tokens that one is topped up by, and from how many
 --          left on; then for each request: its id, tokens it has used so far (-1: not told, nothing is topped up)
--- returns  {how many were missing, time now (ms), the ids for which there is no more}
+-- returns  {how many were missing, time now (ms), the ids for which there is no more, for each request the tokens that it has
+--          reserved now (0: it asks for no more, or is not known)}
 --
 -- A missing one is made even beyond the limits: it was admitted before. It counts in its buckets where they are known,
 -- else in the plan's. One that is settled stays settled. A top-up may overdraw a bucket by one minute's worth, and no
@@ -31,7 +32,12 @@ local function top_up(id, used)
   return true
 end
 
-local missing, refused = 0, {}
+local function reserved(id)
+  local entry = reservation(id)
+  return entry and entry.tokens < entry.most and entry.tokens or 0
+end
+
+local missing, refused, amounts = 0, {}, {}
 for at = 5, #ARGV, 2 do
   local id, used = ARGV[at], tonumber(ARGV[at + 1])
   if redis.call('ZADD', live, 'XX', 'GT', 'CH', now + ttl, id) == 1 or redis.call('ZSCORE', live, id) then
@@ -43,6 +49,7 @@ for at = 5, #ARGV, 2 do
     hold(id, entry, now + ttl)
     redis.call('DEL', prefix .. ':expired:' .. id)
   end
+  amounts[#amounts + 1] = used >= 0 and reserved(id) or 0
 end
 save_all()
-return {missing, now, refused}
+return {missing, now, refused, amounts}

@@ -80,7 +80,7 @@ def test_each_error_is_the_class_that_it_should_be(client: OpenAI) -> None:
     assert unknown.value.code == "invalid_api_key"
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model=MODEL, messages=HELLO, temperature=9)  # type: ignore[arg-type]
-    assert (wrong.value.code, wrong.value.param) == ("invalid_value", "temperature")
+    assert (wrong.value.code, wrong.value.param) == ("decimal_above_max_value", "temperature")
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "word " * 9000}])
     assert long.value.code == "context_length_exceeded"

@@ -88,7 +88,7 @@ def newer_link(site: LiveSite, email: str, before: str) -> str:
 
 async def test_a_chat_of_another_organization_offers_to_switch_there(site: LiveSite, browser: Browser) -> None:
     async with visit(site, browser, None, "/accounts/login/") as visitor:
-        await visitor.sign_in("Eve")  # a session of its own
+        await visitor.sign_in("Finn")  # a session of his own, and the first organization that he makes: it has a plan
         name = f"Team {uuid4().hex[:6]}"
         await makes_an_organization(visitor, name)
         await visitor.open()
@@ -97,7 +97,7 @@ async def test_a_chat_of_another_organization_offers_to_switch_there(site: LiveS
         await visitor.sees("At work.")
         conversation = visitor.page.url
         await visitor.open("/organization/")
-        await visitor.page.get_by_role("button", name="Switch to Eve").click()
+        await visitor.page.get_by_role("button", name="Switch to Finn").click()
         await visitor.page.goto(conversation)
         await expect(visitor.page.get_by_role("heading", name="This chat is in another organization")).to_be_visible()
         visitor.complaints.clear()

@@ -4,8 +4,10 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.acceptance.browsing import visit
+from tests.acceptance.gallery import DESKTOP
 from tests.acceptance.live_site import LiveSite
 from tests.acceptance.scenes.frame import list_of
+from tests.acceptance.scenes.money import statement
 from tests.acceptance.scenes.texts import ANSWER, QUESTION
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -37,3 +39,12 @@ async def test_a_message_over_a_limit_leads_to_what_is_left(site: LiveSite, brow
         await visitor.page.get_by_role("alert").get_by_role("link", name="See your usage").click()
         await expect(visitor.page.get_by_role("heading", name="What is left for you")).to_be_visible()
         await expect(visitor.page.locator("#limits")).to_contain_text("0 of 3 replies left")
+
+
+async def test_the_lines_of_a_statement_fit_on_a_desktop(site: LiveSite, browser: Browser) -> None:
+    async with visit(site, browser, "Ada", viewport=DESKTOP) as visitor:
+        await statement(visitor)
+        lines = visitor.page.get_by_role("region", name="Lines, table")
+        assert await lines.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+        tab = visitor.page.get_by_role("link", name="Statements", exact=True)
+        await expect(tab).to_have_attribute("aria-current", "true")

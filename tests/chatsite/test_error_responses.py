@@ -159,3 +159,21 @@ def test_only_a_fault_of_ours_has_a_reference() -> None:
     begin_request("a-request")
     assert b"a-request" in error_responses.handler500(request).content
     assert b"a-request" not in error_responses.handler404(request, Http404()).content
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/responses/resp_1", "/v1/audio/speech", "/v1/files"])
+def test_parts_of_openai_s_api_that_are_not_offered_are_refused_in_its_form(path: str) -> None:
+    answer = error_responses.handler404(RequestFactory().post(path), Http404())
+    assert (answer.status_code, answer["content-type"]) == (404, "application/json")
+    assert json.loads(answer.content)["error"] == {
+        "message": "This part of the OpenAI API is not offered by this site.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "not_found",
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/embedding", "/v1/conversations/x", "/v1/filesystem"])
+def test_other_paths_of_the_api_are_not(path: str) -> None:
+    answer = error_responses.handler404(RequestFactory().post(path), Http404())
+    assert answer["content-type"] == "application/problem+json"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatsite import json_values
 from chatsite.json_values import SHOWN, find_fault, find_half_pair
 
 NUL, WIDE, HALF = "contains a NUL character", "is an integer outside 64 bits", "contains half a surrogate pair"
@@ -46,6 +47,19 @@ def test_half_a_surrogate_pair_is_named() -> None:
     assert fault is not None and (fault.path, fault.reason) == ("a[1].b", f"it {HALF}")
     for data in (rb'{"a": "\ud83d\ude00"}', rb'{"a": "\ud800"', rb'{"a": }', b"[" * 100_000 + rb'"\ud800"'):
         assert find_half_pair(data) is None
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '""', "1.5"])
+def test_not_more_than_so_many_values_are_looked_at(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """A body of two megabytes may have a million, and whoever looks at them serves nobody meanwhile."""
+    monkeypatch.setattr(json_values, "MOST", 1000)
+
+    def body(count: int, more: str) -> str:
+        return f'{{"note": "a", "more": {{"x": [{",".join([value] * count)}], "y": {more}}}}}'
+
+    assert found(body(990, "9223372036854775807")) is None
+    assert found(body(1000, "9223372036854775807")) == ("more.x", "more than 1,000 values are too many")
+    assert found(body(1000, "1")) is None
 
 
 def test_a_long_path_is_cut() -> None:

@@ -10,9 +10,11 @@ from inference.errors import HighDemand
 from inference.forecast import Outlook, Place
 from inference.protocol import Decided
 from inference.redis import keys
+from inference.redis.scheduler import Scheduler
 from inference.scheduling.prediction import Learned
 
 MODEL = "crowded"
+TENANT = "acme"
 PLACE = Place("a", 0, 0, 0, 100_000, 8, 1000.0, 1.0)
 KNOWN = {lane: Learned(1.0, 1.5, True) for lane in ("enterprise", "paid", "free", "batch")}
 
@@ -35,13 +37,20 @@ async def idle_too(**changes: object) -> None:
     await forecast.publish(async_client(), keys.scheduler("idle"), Outlook(**values))  # type: ignore[arg-type]
 
 
+async def queue_up(tenant: str, requests: int) -> None:
+    scheduler = Scheduler(async_client(), MODEL)
+    for number in range(requests):
+        said = {"input": 500, "uncached": 500, "kv": 600, "deadline": 10**13, "peak_rate": 0.0}
+        await scheduler.run(scheduler.enqueue_call(f"{tenant}-{number}", "free", tenant, **said))  # type: ignore[arg-type]
+
+
 async def test_without_a_word_of_a_runner_everybody_is_let_in() -> None:
-    assert await admission.decide(MODEL, "free", 1000, 100) == Decided(MODEL, {})
+    assert await admission.decide(MODEL, "free", TENANT, 1000, 100) == Decided(MODEL, {})
 
 
 async def test_on_an_idle_pool_the_prediction_is_the_prompt_alone() -> None:
     await seen()
-    decision = (await admission.decide(MODEL, "free", 500, 100)).record
+    decision = (await admission.decide(MODEL, "free", TENANT, 500, 100)).record
     assert decision["predicted"] == {"raw": 0.5, "expected": 0.5, "p90": 0.75}
     assert (decision["x"], decision["shed_probability"]) == (0.15, 0.0)
     assert admission.predicted(decision).expected == 0.5  # type: ignore[union-attr]
@@ -50,11 +59,12 @@ async def test_on_an_idle_pool_the_prediction_is_the_prompt_alone() -> None:
 async def test_in_a_crowd_the_free_are_told_when_to_come_back_and_enterprise_waits() -> None:
     waiting = {"free": 100, "enterprise": 20}
     await seen(waiting=waiting, uncached={"free": 500.0}, places=[Place("a", 0, 0, 8, 100_000, 8, 1000.0, 1.0)])
+    await queue_up(TENANT, 100)
     with pytest.raises(HighDemand) as refused:
-        await admission.decide(MODEL, "free", 500, 100)
+        await admission.decide(MODEL, "free", TENANT, 500, 100)
     assert "Try again in" in refused.value.message
     assert refused.value.retry_after is not None and 1 <= refused.value.retry_after <= 144
-    decision = (await admission.decide(MODEL, "enterprise", 500, 100)).record
+    decision = (await admission.decide(MODEL, "enterprise", TENANT, 500, 100)).record
     assert decision["x"] > 1
 
 
@@ -64,7 +74,7 @@ async def test_a_place_that_is_free_is_given_whatever_was_learned() -> None:
     let_in = 0
     with pytest.raises(HighDemand):  # seven of eight slots are the free lane's
         while True:
-            await admission.decide(MODEL, "free", 500, 100)
+            await admission.decide(MODEL, "free", TENANT, 500, 100)
             let_in += 1
     assert let_in == 7
 
@@ -72,33 +82,34 @@ async def test_a_place_that_is_free_is_given_whatever_was_learned() -> None:
 async def test_nobody_is_turned_away_by_a_prediction_that_is_not_trusted() -> None:
     untrusted = {lane: Learned() for lane in KNOWN}
     await seen(waiting={"free": 100}, uncached={"free": 500.0}, learned=untrusted)
-    assert "x" not in (await admission.decide(MODEL, "free", 500, 100)).record
+    assert "x" not in (await admission.decide(MODEL, "free", TENANT, 500, 100)).record
 
 
 async def test_a_full_queue_turns_away_whatever_is_predicted() -> None:
     await seen(waiting={"free": 10_000}, learned={})
     with pytest.raises(HighDemand):
-        await admission.decide(MODEL, "free", 5, 1)
+        await admission.decide(MODEL, "free", TENANT, 5, 1)
 
 
 async def test_an_unknown_wait_leaves_no_record() -> None:
     await seen(ends=0.0, waiting={"free": 50}, places=[])
-    assert await admission.decide(MODEL, "free", 5, 1) == Decided(MODEL, {})
+    assert await admission.decide(MODEL, "free", TENANT, 5, 1) == Decided(MODEL, {})
 
 
 async def test_s31_an_idle_model_does_not_hide_that_another_is_saturated() -> None:
-    await seen(waiting={"free": 500}, uncached={"free": 500.0})
+    await seen(uncached={"free": 500.0})
+    await queue_up(TENANT, 500)
     await idle_too()
     with pytest.raises(HighDemand):
-        await admission.decide(MODEL, "free", 500, 100)
-    assert (await admission.decide("idle", "free", 500, 100)).record["x"] < 1
+        await admission.decide(MODEL, "free", TENANT, 500, 100)
+    assert (await admission.decide("idle", "free", TENANT, 500, 100)).record["x"] < 1
 
 
 async def test_who_allows_it_is_answered_by_the_smaller_model_while_the_own_one_is_busy() -> None:
     await seen(waiting={"enterprise": 50}, uncached={"enterprise": 500.0})
     await idle_too()
-    assert (await admission.decide(MODEL, "enterprise", 100, 100)).model == MODEL  # nobody allowed it
-    decided = await admission.decide(MODEL, "enterprise", 100, 100, smaller="idle")
+    assert (await admission.decide(MODEL, "enterprise", TENANT, 100, 100)).model == MODEL  # nobody allowed it
+    decided = await admission.decide(MODEL, "enterprise", TENANT, 100, 100, smaller="idle")
     assert decided.model == "idle"
     assert decided.record["instead_of"]["model"] == MODEL and decided.record["instead_of"]["x"] > 1
     assert decided.record["predicted"]["raw"] == 0.1  # of the model that runs it
@@ -108,16 +119,39 @@ async def test_who_allows_it_is_answered_by_the_smaller_model_while_the_own_one_
 async def test_the_smaller_model_is_not_taken_where_it_would_be_late_too_or_the_own_one_has_a_place() -> None:
     await seen(waiting={"enterprise": 50}, uncached={"enterprise": 500.0})
     await idle_too(waiting={"enterprise": 50}, uncached={"enterprise": 500.0})
-    assert (await admission.decide(MODEL, "enterprise", 100, 100, smaller="idle")).model == MODEL
-    assert (await admission.decide(MODEL, "enterprise", 100, 100, smaller="nobody serves it")).model == MODEL
+    assert (await admission.decide(MODEL, "enterprise", TENANT, 100, 100, smaller="idle")).model == MODEL
+    assert (await admission.decide(MODEL, "enterprise", TENANT, 100, 100, smaller="nobody serves it")).model == MODEL
     forecast.forget()
     await idle_too()
     await seen(learned={lane: Learned(4.0, 30.0, True) for lane in KNOWN})  # predicted late, but a place is free
-    assert (await admission.decide(MODEL, "enterprise", 100, 100, smaller="idle")).model == MODEL
+    assert (await admission.decide(MODEL, "enterprise", TENANT, 100, 100, smaller="idle")).model == MODEL
 
 
 async def test_a_model_without_a_ready_engine_is_stood_in_for() -> None:
     await idle_too()
-    decided = await admission.decide(MODEL, "free", 100, 100, smaller="idle")
+    decided = await admission.decide(MODEL, "free", TENANT, 100, 100, smaller="idle")
     assert (decided.model, decided.record["instead_of"]) == ("idle", {"model": MODEL})
-    assert (await admission.decide(MODEL, "free", 100, 100, smaller="down as well")).model == MODEL
+    assert (await admission.decide(MODEL, "free", TENANT, 100, 100, smaller="down as well")).model == MODEL
+
+
+async def test_a_flood_of_others_turns_nobody_away_who_is_served_before_most_of_it() -> None:
+    full = [Place("a", 0, 0, 8, 100_000, 8, 1000.0, 1.0)]
+    await seen(places=full, uncached={"free": 500.0})
+    await queue_up("flood", 100)
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "free", "flood", 500, 100)
+    decision = (await admission.decide(MODEL, "free", "newcomer", 500, 100)).record
+    assert decision["predicted"]["raw"] == 1.0  # half a second for a slot, and its own prompt
+    with pytest.raises(HighDemand):  # those that were let in and are on their way count as well
+        for _ in range(100):
+            await admission.decide(MODEL, "free", "newcomer", 500, 100)
+
+
+async def test_paying_work_is_not_turned_away_while_lesser_work_has_more_than_its_share() -> None:
+    late = {"learned": {lane: Learned(1.0, 30.0, True) for lane in KNOWN}, "waiting": {"paid": 9}}
+    await seen(**late, uncached={"paid": 500.0}, running={"free": 8}, places=[PLACE])
+    assert (await admission.decide(MODEL, "paid", TENANT, 500, 100)).record["x"] > 2
+    forecast.forget()
+    await seen(**late, uncached={"paid": 500.0}, running={"free": 2, "paid": 6}, places=[PLACE])
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "paid", TENANT, 500, 100)

@@ -1,6 +1,7 @@
 """The token log: what is appended is read exactly, whatever is repeated, lost or forged."""
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,6 +20,7 @@ from inference.events import (
     close_call,
     entry_id,
     open_call,
+    opening_call,
     pack_ids,
     read_log,
     tail,
@@ -66,6 +68,44 @@ async def test_s26_only_the_claim_appends_and_a_repeat_is_refused() -> None:
     found = await read_log(async_client(), request_id)
     assert found is not None
     assert (found.token_ids, found.text, found.from_token, found.from_char) == ([1, 2, 4], "abC", 0, 0)
+
+
+async def test_the_first_entry_opens_the_log_in_one_step_with_itself() -> None:
+    request_id, claim, later = new_id(), new_id(), new_id()
+    first = opening_call(
+        open_call(request_id, claim, 1, 0, 60), append_call(request_id, claim, entry_id(1), 0, "a", [1])
+    )
+    following = tail(request_id)
+    waiting = asyncio.ensure_future(anext(following))
+    await asyncio.sleep(0.05)
+    assert await one(first) == APPENDED
+    assert isinstance(await waiting, StartedEvent)
+    assert await asyncio.wait_for(anext(following), 0.5) == TokensEvent("1-0", 1, 0, "a", None, pack_ids([1]))
+    assert await one(first) == REPEATED  # and no second beginning
+    assert len(await async_client().xrange(f"v1:{{{request_id}}}:out")) == 2
+    assert await one(open_call(request_id, later, 2, 0, 60)) == 1
+    assert await one(first) == FENCED
+    assert await one(append_call(request_id, later, entry_id(2), 1, "b", [2])) == APPENDED
+
+
+async def test_the_first_entry_brings_its_log_probabilities() -> None:
+    request_id, claim = new_id(), new_id()
+    appended = append_call(request_id, claim, entry_id(1), 0, "a", [1], b"[null]")
+    assert await one(opening_call(open_call(request_id, claim, 1, 0, 60), appended)) == APPENDED
+    [_, (_, fields)] = await async_client().xrange(f"v1:{{{request_id}}}:out")
+    assert fields[b"l"] == b"[null]"
+
+
+async def test_a_log_that_has_ended_is_read_no_more() -> None:
+    """So the next reader starts at once: there is no read that waits, which would have to be ended first."""
+    await async_client().config_resetstat()
+    for _ in range(3):
+        request_id = new_id()
+        await one(close_call(request_id, 60, RESULT))
+        assert [event async for event in tail(request_id)] == [EndEvent("0-1000", RESULT)]
+    stats: Any = await async_client().info("commandstats")
+    assert stats["cmdstat_xread"]["calls"] >= 3
+    assert "cmdstat_client|unblock" not in stats
 
 
 async def test_a_log_that_was_opened_again_is_read_without_overlap() -> None:

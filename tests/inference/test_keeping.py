@@ -142,3 +142,16 @@ def test_keeping_is_switched_on_and_off_in_the_admin(person: Person, make_person
     assert too_long.status_code == 200
     client.post(reverse("admin:inference_textkeeping_delete", args=[person.organization.pk]), {"post": "yes"})
     assert keeping._days(person.organization.id) == 0
+
+
+def test_the_page_of_an_organization_tells_whether_texts_are_kept(person: Person, stranger: Person) -> None:
+    page = reverse("organization", args=[person.organization.public_id])
+    client = signed_in(person.user)
+    answer = client.get(page).content.decode()
+    assert "Not kept" in answer
+    TextKeeping.objects.create(organization=stranger.organization, days=7)
+    assert "Not kept" in client.get(page).content.decode()
+    keeping = TextKeeping.objects.create(organization=person.organization, days=1)
+    answer = client.get(page).content.decode()
+    assert f"Kept for 1 day, since {keeping.since.day} " in answer
+    assert "Not kept" not in answer

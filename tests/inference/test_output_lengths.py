@@ -97,6 +97,18 @@ async def test_what_a_process_knows_is_renewed_with_calls_that_go_anyway(schedul
     output_lengths._fresh.clear()  # as after five seconds
     [answer] = await run_pipeline(scheduler.client, output_lengths.reading(ORGANIZATION, MODEL))
     assert output_lengths.note(ORGANIZATION, MODEL, answer) == OutputLengths(40, 40)
+    for _ in range(20):
+        await settled(scheduler, 8000)
+    output_lengths._fresh.clear()
+    assert await expected(ORGANIZATION, MODEL) == OutputLengths(40, 40)
+
+
+async def test_s25_the_default_is_read_anew_also_where_nothing_is_sent(scheduler: Scheduler) -> None:
+    """Who is refused for it sends nothing."""
+    assert await expected(ORGANIZATION, MODEL) == DEFAULT
+    for _ in range(20):
+        await settled(scheduler, 40)
+    output_lengths._fresh.clear()  # as after five seconds
     assert await expected(ORGANIZATION, MODEL) == OutputLengths(40, 40)
 
 

@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers
 
+from inference import prompts
 from inference.chat_template import ChatTemplate, UnusableModel
 from inference.prompts import (
     ChatTokenizer,
     ControlTokenInText,
     EmptyPrompt,
     InvalidText,
+    PromptTooLong,
     Turn,
+    _encode,
     clean_text,
     contains_control_spelling,
 )
@@ -226,6 +229,43 @@ class TestInvalidInput:
             done.set()
             watcher.join()
         assert max(gaps) < 0.5
+
+
+class TestLength:
+    """What is far too long is not encoded to its end."""
+
+    @pytest.mark.parametrize(
+        "text", ["The quick brown fox. ", "a", " ", "\n", "<", "<|im_end|>", "日本語です", "👩‍🚀", "<|im", "\n   \n"]
+    )
+    @pytest.mark.parametrize("at_most", [100, 4096])
+    def test_it_is_refused_after_a_part(self, monkeypatch: pytest.MonkeyPatch, text: str, at_most: int) -> None:
+        characters = 1_000_000
+        text *= characters // len(text)
+        encoded: list[int] = []
+        monkeypatch.setattr(prompts, "_encode", lambda by, texts: encoded.extend(map(len, texts)) or _encode(by, texts))
+        for call in (CHAT.encode_texts, lambda texts, at_most: CHAT.encode_chat([user(texts[0])], at_most=at_most)):
+            encoded.clear()
+            with pytest.raises(PromptTooLong) as refused:
+                call([text], at_most=at_most)
+            assert at_most < refused.value.least
+            assert sum(encoded) <= characters // 2
+
+    @pytest.mark.parametrize(
+        "text", [" ", " responsibilities", " " * 99 + "a", " responsibilities" * 60 + "<|im_end|>"]
+    )
+    def test_what_fits_is_never_refused(self, text: str) -> None:
+        """Where tokens are so long that it is looked at in pieces."""
+        text *= 60_000 // len(text)
+        ids = CHAT.encode_chat([user(text)])
+        assert len(text) > prompts.GENEROUS * len(ids)
+        assert CHAT.encode_chat([user(text)], at_most=len(ids)) == ids
+        [ids] = CHAT.encode_texts([text])
+        assert CHAT.encode_texts([text], at_most=len(ids)) == [ids]
+
+    def test_what_the_template_trims_does_not_count(self) -> None:
+        template = ChatTemplate("{% for message in messages %}{{ message.content | trim }}{% endfor %}", {})
+        chat = ChatTokenizer(json.loads((BUNDLED_MODEL / "tokenizer.json").read_text()), template)
+        assert len(chat.encode_chat([user("hello" + " " * 100_000)], at_most=10)) == 1
 
 
 class TestLoading:

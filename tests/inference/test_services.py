@@ -1,13 +1,18 @@
 """A request is promised only when everything that its promise needs can be written."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
+from chatsite.database import run_db
 from chatsite.ids import new_id
-from inference import services
+from chatsite.redis import async_client
+from inference import services, sweep
 from inference.models import Model, Request
 from inference.protocol import Prepared, Sampling
+from inference.redis import keys
 from tests.conftest import Person
 from tests.inference.runner.conftest import model
 
@@ -25,7 +30,7 @@ def test_a_prompt_that_cannot_be_stored_opens_nothing(person: Person, model: Mod
     assert opened.prompt.value
 
 
-def open_request(person: Person, prepared: Prepared) -> services.OpenedRequest:
+def open_request(person: Person, prepared: Prepared, weight: float = 1.0) -> services.OpenedRequest:
     return services.open_request(
         request_id=new_id(),
         principal=person.principal,
@@ -33,4 +38,20 @@ def open_request(person: Person, prepared: Prepared) -> services.OpenedRequest:
         prepared=prepared,
         owner_kind="completion",
         owner_id=new_id(),
+        weight=weight,
     )
+
+
+async def test_the_weight_of_a_plan_is_told_to_the_scheduler_and_again_after_redis_was_lost(
+    person: Person, model: Model
+) -> None:
+    prepared = Prepared(model.name, [1, 2], Sampling(5), "salt")
+    opened = await run_db(open_request, person, prepared, 4.0)
+    weights = f"{keys.scheduler(model.name)}:weight:paid"
+    await services.submit(opened)
+    assert await async_client().hget(weights, str(person.organization.id)) == b"4"  # type: ignore[misc]
+    await async_client().flushall()
+    long_ago = timezone.now() - timedelta(minutes=1)
+    await run_db(Request.objects.filter(id=opened.id).update, created_at=long_ago)
+    await sweep.sweep()
+    assert await async_client().hget(weights, str(person.organization.id)) == b"4"  # type: ignore[misc]

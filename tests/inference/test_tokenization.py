@@ -3,7 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
 
@@ -11,6 +11,7 @@ from chatsite.database import run_db
 from inference import replicas, tokenization
 from inference.errors import EngineUnavailable
 from inference.models import Model, Replica
+from inference.prompts import PromptTooLong
 from inference.protocol import Role, Turn
 from tests.admin_rows import make_model
 
@@ -39,3 +40,27 @@ async def test_the_first_callers_together_load_a_tokenizer_once(
     model = Model(name="m", path=str(tmp_path))
     await asyncio.gather(*(tokenization.load_tokenizer(model) for _ in range(8)))
     load.assert_called_once_with(tmp_path)
+
+
+async def test_an_engine_is_shown_the_beginning_of_a_text_that_is_far_too_long(database: None) -> None:
+    """Once, and no more than shows it: to encode two megabytes takes an engine seconds."""
+    model = await run_db(make_model, "engine's own", path="")
+    shown: list[str] = []
+
+    async def tokenize_text(name: str, text: str) -> list[int]:
+        shown.append(text)
+        return [1] * (len(text) // 4)
+
+    engine = Mock(tokenize_text=tokenize_text)
+    with patch.object(tokenization, "any_engine", AsyncMock(return_value=(engine, "m"))):
+        for call in (
+            tokenization.encode_text(model, "word " * 100_000, 1000),
+            tokenization.encode(model, [Turn(Role.USER, "word " * 100_000)], 1000),
+        ):
+            shown.clear()
+            with pytest.raises(PromptTooLong) as refused:
+                await call
+            assert refused.value.least > 1000
+            assert [len(text) for text in shown] == [6000]
+        assert len(await tokenization.encode_text(model, "x" * 4000, 1000)) == 1000
+    engine.tokenize.assert_not_called()

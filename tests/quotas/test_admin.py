@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -29,6 +30,7 @@ def plan_form(**changes: str) -> dict[str, str]:
         "tier": "free",
         "tokens_per_minute": "5000",
         "concurrent": "2",
+        "weight": "1",
         "isolation": "own",
         **changes,
     }
@@ -43,6 +45,23 @@ def test_a_changed_plan_counts_at_once(staff: Client, make_person: Any) -> None:
     assert plan_of(person.organization.id).requests_per_minute is None
     staff.post(reverse("admin:quotas_plan_change", args=[plan.pk]), plan_form(requests_per_minute="90"))
     assert plan_of(person.organization.id).requests_per_minute == 90
+
+
+@pytest.mark.parametrize("weight", ["0.001", "2.5", "1000"])
+def test_a_plans_weight_is_told_to_the_scheduler(staff: Client, make_person: Any, weight: str) -> None:
+    person = make_person("finn@example.com", plan="free")
+    assert plan_of(person.organization.id).weight == 1.0
+    plan = Plan.objects.get(name="free")
+    address = reverse("admin:quotas_plan_change", args=[plan.pk])
+    assert "Share of its lane" in staff.get(address).content.decode()
+    assert staff.post(address, plan_form(weight=weight)).status_code == 302
+    assert plan_of(person.organization.id).weight == float(weight)
+
+
+@pytest.mark.parametrize("weight", [Decimal(0), Decimal(-1), Decimal("1000.001")])
+def test_no_plan_has_a_weight_that_clocks_cannot_count_with(weight: Decimal) -> None:
+    with pytest.raises(IntegrityError, match="plan_weight_positive"), transaction.atomic():
+        Plan.objects.update(weight=weight)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +88,13 @@ def test_a_changed_plan_counts_at_once(staff: Client, make_person: Any) -> None:
         ("monthly_cost", "NaN", "Enter a number."),
         ("context_tokens", "0", "At least one token, or leave it empty"),
         ("output_tokens", "-1", "greater than or equal to 0"),
+        ("weight", "0", "More than 0: at least 0.001."),
+        ("weight", "-2", "More than 0: at least 0.001."),
+        ("weight", "1000.001", "At most 1,000."),
+        ("weight", "0.0001", "no more than 3 decimal places"),
+        ("weight", "9" * 30, "no more than 7 digits"),
+        ("weight", "NaN", "Enter a number."),
+        ("weight", "", "This field is required."),
         ("isolation", "none", "not one of the available choices"),
         ("models", "no such model", "not one of the available choices"),
     ],

@@ -105,6 +105,20 @@ async def test_a_hard_budget_has_room_for_what_is_made_instead_of_another() -> N
     assert await taken(who, limits.budgets[0]) == units(Decimal("1.00"))
 
 
+async def test_what_is_left_and_what_it_may_cost_are_told_apart() -> None:
+    who, limits = caller(), plan(of_org("0.05"))
+    await reserve(who, limits, cost="0.0436")
+    with pytest.raises(BudgetExhausted, match=r"0\.0064 USD is left, and this may cost 0\.0072 USD"):
+        await reserve(who, limits, cost="0.0072")
+    await reserve(who, limits, cost="0.0064")
+    who, limits = caller(), plan(of_org("0.50"))
+    await reserve(who, limits, cost="0.2999")
+    with pytest.raises(BudgetExhausted, match=r"0\.20 USD is left, and this may cost 0\.21 USD"):
+        await reserve(who, limits, cost="0.2002")
+    with pytest.raises(BudgetExhausted, match=r"This may cost 0\.51 USD, and .* allows 0\.50 USD a month"):
+        await reserve(who, limits, cost="0.5001")
+
+
 async def test_a_hard_budget_counts_what_is_reserved_and_what_is_spent() -> None:
     who, limits = caller(), plan(of_org("1.00"))
     first = await reserve(who, limits, cost="0.60")
@@ -277,6 +291,23 @@ async def test_a_budget_that_is_new_counts_what_was_before_it_and_what_runs(ther
     assert await taken(who, of_key) == 0
     await settle(who, running, 100, "0.25")
     assert (await taken(who, mine), await taken(who, of_key)) == (350, USD // 4)
+
+
+@pytest.mark.parametrize("taken_away", [False, True])
+async def test_what_a_key_uses_while_no_budget_of_it_is_known_counts_when_one_is(taken_away: bool) -> None:
+    """Taken away and given again, or new and not yet known to the process that reserves: the counter is there."""
+    chain = new_id()
+    of_key = BudgetLimit("key", budgets.key(chain), "Key", Unit.TOKENS, 1000)
+    who = replace(caller(), api_key_id=new_id(), chain_id=chain)
+    if taken_away:
+        await settle(who, await reserve(who, plan(of_key), 300), 250)
+    else:
+        assert await taken(who, of_key) == 0
+    await settle(who, await reserve(who, plan(), 300), 250)
+    running = await reserve(replace(who, api_key_id=new_id()), plan(), 400)  # the key that replaced it
+    assert await taken(who, of_key) == 650 + 250 * taken_away
+    await settle(who, running, 100)
+    assert await taken(who, of_key) == 350 + 250 * taken_away
 
 
 async def test_nothing_billed_is_settled_while_the_ledger_is_read() -> None:

@@ -21,6 +21,7 @@ from quotas.errors import (
     TooManyReplies,
 )
 from quotas.models import LedgerEntry, Plan
+from quotas.prices import PriceVersion
 from quotas.protocol import PlanLimits, Prices, Remaining, Standing, Used, Want
 
 TTL = 10.0
@@ -128,6 +129,20 @@ async def test_a_request_larger_than_the_minute_is_not_worth_a_retry() -> None:
         await reserve(new_id(), new_id(), plan(tokens=100), 101)
     assert refused.value.should_retry is False
     assert refused.value.retry_after is None
+
+
+async def test_s25_what_is_only_expected_is_reserved_as_far_as_the_minute_allows() -> None:
+    organization, limits = new_id(), plan(tokens=600)
+    who, price = caller(organization), PriceVersion(None, Prices(Decimal(1), Decimal(1), Decimal(1)))
+    long, longer = (services.want(50, 3000, 1024, price, "paid") for _ in range(2))
+    assert (long.tokens, long.most) == (1074, 3050)
+    await services.reserve(who, limits, {new_id(): long}, TTL)
+    assert (await standing(organization, limits)).tokens == 600
+    organization = new_id()
+    await services.reserve(caller(organization), limits, {new_id(): long, new_id(): longer}, TTL)
+    assert (await standing(organization, limits)).tokens == 600
+    with pytest.raises(RequestExceedsLimit, match="601 tokens, and the test plan allows 600 a minute"):
+        await services.reserve(caller(new_id()), limits, {new_id(): services.want(600, 3000, 1024, price, "paid")}, TTL)
 
 
 async def test_reserving_twice_takes_once() -> None:

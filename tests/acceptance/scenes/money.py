@@ -80,6 +80,19 @@ async def organization_stopped(visitor: Visitor) -> None:
 
 
 @scene()
+async def organization_history_of_money(visitor: Visitor) -> None:
+    await organization_stopped(visitor)
+    await visitor.press("Let it work again")
+    visitor.site.execute("DELETE FROM quotas_budget WHERE organization_id = %s", ACME)
+    await visitor.open(f"/usage/budgets/new{IN_ACME}")
+    await visitor.page.get_by_label("Limit").fill("25")
+    await visitor.press("Save")
+    await expect(visitor.page.get_by_text("The budget holds now.")).to_be_visible()
+    await visitor.open(f"/organization/org_{ACME}/")
+    await visitor.page.locator("#history").scroll_into_view_if_needed()
+
+
+@scene()
 async def statements(visitor: Visitor) -> None:
     await opens_money(visitor, "statements/", "Statements")
 

@@ -15,6 +15,14 @@ MAKE: Final = """
     INSERT INTO accounts_organization (id, name, created_at) VALUES (%s, 'Kitchen Table Laboratories', now())
     ON CONFLICT DO NOTHING
 """
+RESET: Final = """
+    UPDATE accounts_organization SET name = 'Kitchen Table Laboratories', awaits_plan = false WHERE id = %s
+"""
+MADE: Final = """
+    INSERT INTO accounts_organizationevent (organization_id, kind, member_id, actor_id, via, details, created_at)
+    SELECT %s, 'created', id, id, 'page', '[]', now() - interval '2 months' FROM accounts_user
+    WHERE email = 'ada@example.com'
+"""
 JOIN: Final = """
     INSERT INTO accounts_membership (organization_id, user_id, role, created_at, requests_per_minute, monthly_cost)
     SELECT %s, id, %s, now() - interval '2 days', %s, %s FROM accounts_user WHERE email = %s
@@ -29,7 +37,7 @@ PLACES: Final = (
 def has_an_organization(visitor: Visitor) -> None:
     site = visitor.site
     site.execute(MAKE, ACME)
-    site.execute("UPDATE accounts_organization SET name = 'Kitchen Table Laboratories' WHERE id = %s", ACME)
+    site.execute(RESET, ACME)
     for table in ("membership", "invitation"):
         site.execute(f"DELETE FROM accounts_{table} WHERE organization_id = %s", ACME)
     for role, requests, cost, email in PLACES:
@@ -104,6 +112,21 @@ async def organization_own(visitor: Visitor) -> None:
 @scene()
 async def organization_new(visitor: Visitor) -> None:
     await visitor.open("/organization/new")
+
+
+@scene(name="organization-no-plan")
+async def organization_without_a_plan(visitor: Visitor) -> None:
+    has_an_organization(visitor)
+    visitor.site.execute("UPDATE accounts_organization SET awaits_plan = true WHERE id = %s", ACME)
+    await visitor.open(PAGE)
+    await expect(visitor.page.get_by_text("No plan yet.")).to_be_visible()
+
+
+@scene()
+async def organization_new_no_plan(visitor: Visitor) -> None:
+    visitor.site.execute(MADE, ACME)
+    await visitor.open("/organization/new")
+    await expect(visitor.page.get_by_text("It will have no plan")).to_be_visible()
 
 
 @scene()

@@ -15,6 +15,10 @@ from inference.protocol import Role, Turn
 
 HELLO = [{"role": "user", "content": "hello"}]
 INVALID_TYPE, INVALID_VALUE = "invalid_type", "invalid_value"
+INTEGER_BELOW, INTEGER_ABOVE = "integer_below_min_value", "integer_above_max_value"
+DECIMAL_BELOW, DECIMAL_ABOVE = "decimal_below_min_value", "decimal_above_max_value"
+EMPTY_STRING, LONG_STRING = "empty_string", "string_above_max_length"
+EMPTY_ARRAY, LONG_ARRAY = "empty_array", "array_above_max_length"
 UNKNOWN, MISSING = "unknown_parameter", "missing_required_parameter"
 UNSUPPORTED, UNSUPPORTED_VALUE = "unsupported_parameter", "unsupported_value"
 
@@ -188,33 +192,33 @@ def test_prompts_come_in_four_forms() -> None:
     [
         ({"foo": 1}, UNKNOWN, "foo"),
         ({"x" * 500: 1}, UNKNOWN, "x" * 100),
-        ({"model": ""}, INVALID_VALUE, "model"),
-        ({"temperature": -0.1}, INVALID_VALUE, "temperature"),
-        ({"temperature": 2.1}, INVALID_VALUE, "temperature"),
-        ({"top_p": 0}, INVALID_VALUE, "top_p"),
-        ({"top_p": 1.01}, INVALID_VALUE, "top_p"),
-        ({"top_k": -2}, INVALID_VALUE, "top_k"),
-        ({"min_p": 1.5}, INVALID_VALUE, "min_p"),
-        ({"repetition_penalty": 0}, INVALID_VALUE, "repetition_penalty"),
-        ({"n": 0}, INVALID_VALUE, "n"),
-        ({"n": 129}, INVALID_VALUE, "n"),
-        ({"max_tokens": 0}, INVALID_VALUE, "max_tokens"),
-        ({"max_tokens": -1}, INVALID_VALUE, "max_tokens"),
-        ({"max_tokens": 2**40}, INVALID_VALUE, "max_tokens"),
-        ({"max_completion_tokens": 0}, INVALID_VALUE, "max_completion_tokens"),
-        ({"min_tokens": -1}, INVALID_VALUE, "min_tokens"),
+        ({"model": ""}, EMPTY_STRING, "model"),
+        ({"temperature": -0.1}, DECIMAL_BELOW, "temperature"),
+        ({"temperature": 2.1}, DECIMAL_ABOVE, "temperature"),
+        ({"top_p": 0}, DECIMAL_BELOW, "top_p"),
+        ({"top_p": 1.01}, DECIMAL_ABOVE, "top_p"),
+        ({"top_k": -2}, INTEGER_BELOW, "top_k"),
+        ({"min_p": 1.5}, DECIMAL_ABOVE, "min_p"),
+        ({"repetition_penalty": 0}, DECIMAL_BELOW, "repetition_penalty"),
+        ({"n": 0}, INTEGER_BELOW, "n"),
+        ({"n": 129}, INTEGER_ABOVE, "n"),
+        ({"max_tokens": 0}, INTEGER_BELOW, "max_tokens"),
+        ({"max_tokens": -1}, INTEGER_BELOW, "max_tokens"),
+        ({"max_tokens": 2**40}, INTEGER_ABOVE, "max_tokens"),
+        ({"max_completion_tokens": 0}, INTEGER_BELOW, "max_completion_tokens"),
+        ({"min_tokens": -1}, INTEGER_BELOW, "min_tokens"),
         ({"min_tokens": 9, "max_tokens": 5}, INVALID_VALUE, "min_tokens"),
-        ({"seed": 2**63}, INVALID_VALUE, "seed"),
-        ({"stop": ["a"] * 5}, INVALID_VALUE, "stop"),
-        ({"stop": ""}, INVALID_VALUE, "stop"),
-        ({"stop": ["a", ""]}, INVALID_VALUE, "stop[1]"),
-        ({"frequency_penalty": 3}, INVALID_VALUE, "frequency_penalty"),
-        ({"presence_penalty": -2.5}, INVALID_VALUE, "presence_penalty"),
+        ({"seed": 2**63}, INTEGER_ABOVE, "seed"),
+        ({"stop": ["a"] * 5}, LONG_ARRAY, "stop"),
+        ({"stop": ""}, EMPTY_STRING, "stop"),
+        ({"stop": ["a", ""]}, EMPTY_STRING, "stop[1]"),
+        ({"frequency_penalty": 3}, DECIMAL_ABOVE, "frequency_penalty"),
+        ({"presence_penalty": -2.5}, DECIMAL_BELOW, "presence_penalty"),
         ({"logit_bias": {"x": 1}}, INVALID_VALUE, "logit_bias"),
         ({"logit_bias": {"1\n": 1}}, INVALID_VALUE, "logit_bias"),
-        ({"logit_bias": {"1": 101}}, INVALID_VALUE, "logit_bias[...]"),
+        ({"logit_bias": {"1": 101}}, DECIMAL_ABOVE, "logit_bias[...]"),
         ({"top_logprobs": 3}, INVALID_VALUE, "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": 21}, INVALID_VALUE, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, INTEGER_ABOVE, "top_logprobs"),
         ({"stream_options": {"include_usage": True}}, INVALID_VALUE, "stream_options"),
         ({"stream": True, "stream_options": {"foo": 1}}, UNKNOWN, "stream_options.foo"),
         ({"response_format": {"type": "yaml"}}, INVALID_VALUE, "response_format.type"),
@@ -230,23 +234,23 @@ def test_prompts_come_in_four_forms() -> None:
         ({"verbosity": "silent"}, INVALID_VALUE, "verbosity"),
         ({"tool_choice": "never"}, INVALID_VALUE, "tool_choice"),
         ({"tools": ["f"]}, INVALID_TYPE, "tools[0]"),
-        ({"functions": [{}] * 1025}, INVALID_VALUE, "functions"),
-        ({"messages": []}, INVALID_VALUE, "messages"),
-        ({"messages": HELLO * 5000}, INVALID_VALUE, "messages"),
+        ({"functions": [{}] * 1025}, LONG_ARRAY, "functions"),
+        ({"messages": []}, EMPTY_ARRAY, "messages"),
+        ({"messages": HELLO * 5000}, LONG_ARRAY, "messages"),
         ({"messages": ["x"]}, INVALID_TYPE, "messages[0]"),
         (said("king", content="x"), INVALID_VALUE, "messages[0].role"),
         ({"messages": [{"content": "x"}]}, MISSING, "messages[0].role"),
         (said(), MISSING, "messages[0].content"),
         (said(content=None), INVALID_TYPE, "messages[0].content"),
-        (said(content=[]), INVALID_VALUE, "messages[0].content"),
+        (said(content=[]), EMPTY_ARRAY, "messages[0].content"),
         (said(content=[{"type": "text"}]), MISSING, "messages[0].content[0].text"),
         (said(content=["x"]), INVALID_TYPE, "messages[0].content[0]"),
         (said(content="a\0b"), INVALID_VALUE, "messages[0].content"),
         (said(content=[{"type": "text", "text": "a\0b"}]), INVALID_VALUE, "messages[0].content[0].text"),
         ({"stop": "a\0"}, INVALID_VALUE, "stop"),
         ({"stop": ["a", "\0"]}, INVALID_VALUE, "stop[1]"),
-        ({"stop": "x" * 1001}, INVALID_VALUE, "stop"),
-        ({"stop": ["a", "x" * 1001]}, INVALID_VALUE, "stop[1]"),
+        ({"stop": "x" * 1001}, LONG_STRING, "stop"),
+        ({"stop": ["a", "x" * 1001]}, LONG_STRING, "stop[1]"),
         ({"model": "a\0"}, INVALID_VALUE, "model"),
         ({"user": "a\0"}, INVALID_VALUE, "user"),
         ({"metadata": {"a": "\0"}}, INVALID_VALUE, "metadata.a"),
@@ -305,14 +309,14 @@ def test_what_is_not_offered_is_refused_by_name(change: dict[str, Any], code: st
 @pytest.mark.parametrize(
     ("change", "code", "param"),
     [
-        ({"prompt": ""}, INVALID_VALUE, "prompt"),
-        ({"prompt": []}, INVALID_VALUE, "prompt"),
-        ({"prompt": [""]}, INVALID_VALUE, "prompt[0]"),
-        ({"prompt": [[]]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": ""}, EMPTY_STRING, "prompt"),
+        ({"prompt": []}, EMPTY_ARRAY, "prompt"),
+        ({"prompt": [""]}, EMPTY_STRING, "prompt[0]"),
+        ({"prompt": [[]]}, EMPTY_ARRAY, "prompt[0]"),
         ({"prompt": None}, INVALID_TYPE, "prompt"),
         ({"prompt": ["a", 1]}, INVALID_TYPE, "prompt"),
-        ({"prompt": [-1]}, INVALID_VALUE, "prompt[0]"),
-        ({"prompt": [2**31]}, INVALID_VALUE, "prompt[0]"),
+        ({"prompt": [-1]}, INTEGER_BELOW, "prompt[0]"),
+        ({"prompt": [2**31]}, INTEGER_ABOVE, "prompt[0]"),
         ({"prompt": [[1], ["a"]]}, INVALID_TYPE, "prompt[1][0]"),
         ({"prompt": ["a\0"]}, INVALID_VALUE, "prompt[0]"),
         ({"prompt": "a\0"}, INVALID_VALUE, "prompt"),
@@ -320,7 +324,7 @@ def test_what_is_not_offered_is_refused_by_name(change: dict[str, Any], code: st
         ({"suffix": "x"}, UNSUPPORTED, "suffix"),
         ({"best_of": 3}, UNSUPPORTED, "best_of"),
         ({"echo": True, "logprobs": 1}, UNSUPPORTED, "echo"),
-        ({"logprobs": 21}, INVALID_VALUE, "logprobs"),
+        ({"logprobs": 21}, INTEGER_ABOVE, "logprobs"),
         ({"messages": HELLO}, UNKNOWN, "messages"),
         ({"tools": []}, UNKNOWN, "tools"),
     ],
@@ -359,7 +363,7 @@ def test_a_body_that_is_none_is_refused(body: bytes) -> None:
         (raw(temperature="Infinity"), "invalid_input"),
         (raw(temperature="-Infinity"), "invalid_input"),
         (raw(temperature="1e999"), INVALID_VALUE),
-        (raw(max_tokens="9" * 400), INVALID_VALUE),
+        (raw(max_tokens="9" * 400), INTEGER_ABOVE),
         (raw(seed="1" * 5000), INVALID_VALUE),
         (raw(seed="1e400"), INVALID_VALUE),
         (raw(user=r'"\ud800"'), INVALID_VALUE),
@@ -378,6 +382,32 @@ def test_a_body_that_is_none_is_refused(body: bytes) -> None:
 )
 def test_broken_json_is_refused(body: bytes, code: str) -> None:
     assert refused(body).code == code
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": 3}, "Invalid 'temperature': decimal above maximum value. Expected a value <= 2."),
+        ({"top_p": 0}, "Invalid 'top_p': decimal below minimum value. Expected a value > 0."),
+        ({"max_tokens": 0}, "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1."),
+        ({"messages": []}, "Invalid 'messages': empty array. Expected an array with minimum length 1."),
+        ({"stop": ["a"] * 5}, "Invalid 'stop': array too long. Expected an array with maximum length 4."),
+        ({"stop": [""]}, "Invalid 'stop[0]': empty string. Expected a string with minimum length 1."),
+        ({"n": "2"}, "Invalid type for 'n': expected an integer, but got a string instead."),
+        ({"stop": 5}, "Invalid type for 'stop': expected a string or an array, but got an integer instead."),
+        (
+            said(content=None),
+            "Invalid type for 'messages[0].content': expected a string or an array, but got null instead.",
+        ),
+        ({"temperature": True}, "Invalid type for 'temperature': expected a decimal, but got a boolean instead."),
+        (
+            {"logit_bias": {str(n): 1 for n in range(1025)}},
+            "Invalid 'logit_bias': too many keys. Expected an object with 1024 keys at most.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_in_words_of_json(change: dict[str, Any], message: str) -> None:
+    assert refused(chat(**change)).message == message
 
 
 def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:

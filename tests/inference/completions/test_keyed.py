@@ -12,7 +12,7 @@ from chatsite.database import run_db
 from chatsite.ids import new_id
 from chatsite.redis import async_client
 from inference import presence, readers, services
-from inference.completions import routes
+from inference.completions import ending, routes
 from inference.models import Request
 from inference.presence import Hold, Presence
 from inference.redis import keys
@@ -203,7 +203,7 @@ async def test_who_reads_is_known_again_after_redis_lost_it(
             await async_client().delete(keys.readers(request_id))
             first.hang_up()
             await first.task
-            await wait_until(lambda: not routes._ending, 3)
+            await wait_until(lambda: not ending.going, 3)
             assert await async_client().scard(keys.readers(request_id)) == 1
             assert [(row.status, row.cancel_requested_at) for row in await rows()] == [("running", None)]
             assert engine.running == 1

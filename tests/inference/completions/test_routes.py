@@ -373,7 +373,7 @@ async def test_texts_and_ids_are_continued(house: House, caller: Caller) -> None
 async def test_an_error_has_the_shape_that_clients_expect(house: House, caller: Caller, chat: Chat) -> None:
     stranger = Caller({"authorization": "Bearer sk-nobody"})
     cases = [
-        (await stranger.call("POST", PATH, chat()), 401, "authentication_error", "invalid_api_key", None),
+        (await stranger.call("POST", PATH, chat()), 401, "invalid_request_error", "invalid_api_key", None),
         (
             await caller.call("POST", PATH, chat(model="gpt-0")),
             404,
@@ -392,7 +392,7 @@ async def test_an_error_has_the_shape_that_clients_expect(house: House, caller: 
             await caller.call("POST", PATH, chat(temperature=3)),
             400,
             "invalid_request_error",
-            "invalid_value",
+            "decimal_above_max_value",
             "temperature",
         ),
         (await caller.send_bytes("POST", PATH, b"{"), 400, "invalid_request_error", "invalid_input", None),

@@ -8,6 +8,7 @@ import pytest
 
 from chatsite import raw
 from chatsite.asgi import application
+from inference import prompts
 from inference.models import Request
 from tests.asgi_client import Exchange, http_scope
 from tests.conversations.callers import Caller
@@ -75,7 +76,7 @@ async def test_another_kind_of_body_is_refused(house: House, caller: Caller, cha
 async def test_a_kind_may_have_a_charset(house: House, caller: Caller, chat: Chat) -> None:
     body = json.dumps(chat(n=0)).encode()
     answer = await caller.send_bytes("POST", PATHS[0], body, content_type="Application/JSON; charset=utf-8")
-    assert error_of(answer, 400, "invalid_value")["param"] == "n"
+    assert error_of(answer, 400, "integer_below_min_value")["param"] == "n"
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\tb", "ä"])
@@ -112,3 +113,34 @@ async def test_a_refused_call_leaves_nothing_and_says_where_its_caller_stands(
 @pytest.mark.parametrize("name", ["none", "a/b", "%00", "%ff", "x" * 500, "..", "%2e%2e%2fetc"])
 async def test_a_model_that_is_not_there(house: House, caller: Caller, name: str) -> None:
     error_of(await caller.call("GET", f"/v1/models/{name}"), 404, "model_not_found")
+
+
+async def test_a_text_that_is_far_too_long_costs_little(
+    house: House, caller: Caller, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two megabytes would take a second of the processor, and a hundred of them the site."""
+    encoded: list[int] = []
+    encode = prompts._encode
+    monkeypatch.setattr(prompts, "_encode", lambda by, texts: encoded.extend(map(len, texts)) or encode(by, texts))
+    text = "A river is long. " * 100_000
+    for path, body, param in (
+        (PATHS[0], chat(text), "messages"),
+        (PATHS[0], chat("Hello", messages=[{"role": "user", "content": "A river"}] * 4096), "messages"),
+        (PATHS[1], {"model": "smollm2-135m", "prompt": text}, "prompt"),
+        (PATHS[1], {"model": "smollm2-135m", "prompt": [7] * 500_000}, "prompt"),
+    ):
+        encoded.clear()
+        answer = await caller.call("POST", path, body)
+        error = error_of(answer, 400, "context_length_exceeded")
+        assert error["message"].startswith("This model's maximum context length is 4096 tokens. The prompt has ")
+        assert error["param"] == param
+        assert sum(encoded) < 40_000
+    await house.nothing_is_held()
+
+
+async def test_head_is_answered_as_get_is(house: House, caller: Caller) -> None:
+    for path in ("/v1/models", "/v1/models/smollm2-135m", "/v1/models/none"):
+        expected, answer = await caller.call("GET", path), await caller.call("HEAD", path)
+        assert (answer.status, answer.body) == (expected.status, b"")
+        assert answer.headers["content-length"] == str(len(expected.body))
+    assert (await caller.call("HEAD", PATHS[0])).status == 405

@@ -53,7 +53,7 @@ def run_stories(stories: int) -> set[str]:
 def nothing_is_left_behind(world: World) -> None:
     """After everything is settled: what replicas hold, clocks, and debts that the floor has not caught up with."""
     kept = ("rep:", "owing:", "lastvt")
-    assert {key for key in world.book.lua.left() if not key.startswith(kept)} <= {"idle", "len", "pace", "now"}
+    assert {key for key in world.book.lua.left() if not key.startswith(kept)} <= {"idle", "len", "run", "pace", "now"}
 
 
 def test_s26_lua_does_what_the_book_says_through_crashes_zombies_and_redis_loss() -> None:
@@ -83,6 +83,35 @@ def test_a_change_of_the_rules_holds_from_the_next_operation_on() -> None:
     assert book.commit(2, "two", "a", "runner", uncached=200, attempt=0).refusal == "gate"  # 0.25 s x 1000/s
     rules.use(SchedulerSettings.from_dict({"lanes": {"free": {"gate_seconds": 0.4}}}))
     assert book.commit(2, "two", "a", "runner", uncached=200, attempt=0).attempt == 1
+
+
+def test_the_clock_jumps_and_leases_still_end() -> None:
+    """Forward they end early: what ran waits again, once, and what its old runner does has no effect."""
+    book, hour = Twin(), 3_600_000
+    start = 10 * hour
+    book.describe(start, "a", capn=10, capkv=0, peak_rate=1000.0)
+    for name in ("one", "two"):
+        said = {"input": 9, "uncached": 9, "kv": 9, "deadline": start + 30_000, "peak_rate": 0.0}
+        book.enqueue(start, name, "paid", "acme", **said)
+        assert book.commit(start, name, "a", "runner", uncached=9, attempt=0).attempt == 1
+    back = start - hour
+    assert book.heartbeat(back, [("one", 1, 3)]) == ("ok",)  # the runner of the other is dead
+    book.reap(back)
+    assert {lease.expiry for lease in book.running()} == {back + 7000}
+    assert book.heartbeat(back + 5000, [("one", 1, 4)]) == ("ok",)
+    book.reap(back + 7001)
+    assert [lease.id for lease in book.running()] == ["one"] and [head.id for head in book.peek(back, 9).heads] == [
+        "two"
+    ]
+    forward = start + hour
+    assert book.reap(forward) == (("two", "expired"),)  # it waited
+    [head] = book.peek(forward, 9).heads
+    assert (head.id, head.failures, head.attempt) == ("one", 1, 1) and not book.running()
+    assert book.commit(forward, "one", "a", "another", uncached=9, attempt=1).attempt == 2
+    assert book.heartbeat(forward, [("one", 1, 9)]) == ("stale",)
+    assert book.settle(forward, "one") and book.settle(forward, "two")
+    [counters] = book.peek(forward, 9, ["a"]).replicas.values()
+    assert (counters.qpf, counters.kv, counters.n) == (0, 0, 0)
 
 
 def test_one_heartbeat_renews_more_leases_than_lua_passes_arguments() -> None:

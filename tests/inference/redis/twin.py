@@ -115,6 +115,13 @@ class LuaBook:
         found = self.client.hgetall(keys.lengths(self.prefix))
         return {lane: int(found.get(lane.encode(), 0)) for lane in LANES}
 
+    def running_by_lane(self) -> dict[str, int]:
+        found = self.client.hgetall(keys.running(self.prefix))
+        return {lane: int(found.get(lane.encode(), 0)) for lane in LANES}
+
+    def before_next(self, now: int, lane: str, tenant: str, coming: int = 0) -> int:
+        return int(self.run(now, self.calls.before_next_call(lane, tenant, coming)))
+
     def left(self) -> set[str]:
         """The keys that are there."""
         return {key.decode().removeprefix(f"{self.prefix}:") for key in self.client.scan_iter(f"{self.prefix}:*")}

@@ -4,14 +4,17 @@ import asyncio
 from decimal import Decimal
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError, connection, connections, transaction
+from django.db.backends.utils import CursorWrapper
 
 from chatsite.database import run_db
+from chatsite.ids import new_id
 from chatsite.redis import async_client, sync_client
-from inference import services, sweep
-from inference.models import Partial, Request, RequestStatus
+from inference import claims, services, sweep
+from inference.models import Partial, Replica, Request, RequestStatus
 from inference.protocol import RetryingEvent, StartedEvent
 from inference.redis import keys
+from inference.runner.shared_prefixes import SharedPrefixes
 from tests.inference.runner.conftest import PROMPT, House, Reader
 from tests.tuning import atune, patience
 from tests.waiting import wait_until
@@ -203,8 +206,26 @@ async def test_s19_s23_tokens_after_a_cut_are_the_engines_own_and_billed_once(ho
     assert ids == engine.calls[0].token_ids[: len(ids)]  # each of them came from the engine, none is estimated
     assert (done.usage_input, done.usage_output) == (len(PROMPT), len(ids))
     [entry] = await house.ledger(message)
-    assert (entry.input, entry.output, entry.source) == (len(PROMPT), len(ids), "engine")
+    assert (entry.input, entry.cached, entry.output) == (len(PROMPT), 0, len(ids))
+    assert entry.source == "estimate"  # of what was cached alone: the engine tells it at the end of a whole reply
     await house.nothing_is_held()
+
+
+@pytest.mark.parametrize(("cut", "source", "told"), [(True, "estimate", []), (False, "engine", [0])])
+async def test_what_the_engine_had_cached_is_known_only_when_it_has_told(
+    house: House, monkeypatch: pytest.MonkeyPatch, cut: bool, source: str, told: list[int]
+) -> None:
+    heard: list[int] = []
+    monkeypatch.setattr(SharedPrefixes, "cached", lambda self, replica, hashes, expected, tokens: heard.append(tokens))
+    await house.engine(tokens_per_second=100)
+    await house.runner()
+    string = house.expected(12)[1][-6:]
+    message = await house.ask(30, stop=(string,) if cut else ())
+    done = await house.ended(message)
+    assert done.finish_reason == ("stop" if cut else "length")
+    [entry] = await house.ledger(message)
+    assert (entry.cached, entry.source) == (0, source)
+    assert heard == told  # a reply that we cut says nothing about the replica's cache
 
 
 async def test_settling_is_tried_again_when_the_database_fails(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,6 +436,45 @@ async def test_a_fenced_runner_appends_nothing(house: House) -> None:
     length = sync_client().xlen(keys.out(message.request_id))
     assert await run_db(Request.objects.get, id=message.request_id)
     assert sync_client().xlen(keys.out(message.request_id)) == length
+
+
+async def test_a_claim_that_a_crash_of_postgresql_forgot_is_taken_again(house: House) -> None:
+    """A claim does not wait for the disk: PostgreSQL may come back without it, while its runner streams on."""
+    await house.engine(tokens_per_second=100)
+    await house.runner()
+    message = await house.ask(100)
+    reader = Reader(message.request_id)
+    await house.emitted(message, 20)
+    before = {"status": RequestStatus.QUEUED, "attempt": 0, "claim": None, "claimed_at": None, "replica": None}
+    await run_db(lambda: Request.objects.filter(id=message.request_id).update(**before))
+    await run_db(lambda: Partial.objects.filter(request_id=message.request_id).delete())
+    done = await house.ended(message, 20)
+    ids, text = house.expected(100)
+    assert (done.status, done.content) == ("complete", text)
+    assert list(memoryview(bytes(done.token_ids)).cast("I")) == ids
+    assert await reader.done() == text
+    [entry] = await house.ledger(message)
+    assert (entry.output, entry.outcome) == (100, "succeeded")
+    await house.nothing_is_held()
+
+
+async def test_only_the_claim_itself_does_not_wait_for_the_disk(house: House) -> None:
+    message = await house.ask(10)
+    replica = await run_db(Replica.objects.create, model=house.model, url="http://127.0.0.1:1")
+
+    def waits(cursor: CursorWrapper) -> str:
+        cursor.execute("SHOW synchronous_commit")
+        return str(cursor.fetchone()[0])
+
+    def taken() -> tuple[str, str]:
+        with connection.cursor() as cursor:
+            cursor.execute("SET synchronous_commit TO on")  # the tests' server does without
+            with transaction.atomic():
+                assert claims.take(message.request_id, new_id(), 1, replica.id, {}) is not None
+                inside = waits(cursor)
+            return inside, waits(cursor)
+
+    assert await run_db(taken) == ("off", "on")
 
 
 async def test_a_deleted_conversation_does_not_fail_the_others(house: House) -> None:

@@ -1,5 +1,7 @@
 """Reservations of running replies grow with them, and a reply for which there is no more ends with what it has."""
 
+import asyncio
+
 import pytest
 
 from chatsite.database import run_db
@@ -9,6 +11,7 @@ from quotas import selectors
 from quotas.models import Plan
 from quotas.protocol import Want
 from tests.inference.runner.conftest import PROMPT, House, Reader, house, model
+from tests.tuning import atune
 
 __all__ = ["house", "model"]
 
@@ -34,6 +37,22 @@ async def test_a_long_reply_is_topped_up_and_ends_by_itself(house: House, reserv
     plan = await selectors.aplan_of(house.person.organization.id)
     used = (await selectors.remaining(house.person.principal, plan)).standings[0].tokens
     assert 400 - 100_000 / 60 * 5 <= used <= 405
+
+
+async def test_fast_replies_do_not_outgrow_their_reservations_between_two_heartbeats(
+    house: House, reserved: None
+) -> None:
+    """Side by side they take no more than the minute and one burst, and what comes while they are told to end."""
+    await atune(lease={"lease_seconds": 9.0, "heartbeat_seconds": 2.0, "abort_seconds": 6.0})
+    await house.engine(tokens_per_second=400)
+    await house.runner()
+    await minute(house, 600)
+    messages = await asyncio.gather(*(house.ask(2000) for _ in range(6)))
+    for message in messages:
+        assert (await house.ended(message)).finish_reason == "quota"
+    entries = [entry for message in messages for entry in await house.ledger(message)]
+    total = sum(entry.input + entry.output for entry in entries)
+    assert 600 <= total <= 2 * 600 + 6 * 100  # a quarter of a second for each
 
 
 async def test_a_reply_for_which_there_is_no_more_keeps_its_text_and_is_billed_for_it(

@@ -19,10 +19,10 @@ def view(*places: Place, **changes: Any) -> View:
 
 def test_newer_counts_replace_those_of_the_last_look_and_what_is_not_known_stays() -> None:
     seen = view(place("a"), place("b", n=3), waiting={"free": 1, "paid": 2})
-    newer = seen.with_counters({"free": 5}, {"a": Counted(700, 800, 1)})
-    assert newer.waiting == {"free": 5, "paid": 2}
+    newer = seen.with_counters({"free": 5}, {"free": 3}, {"a": Counted(700, 800, 1)})
+    assert (newer.waiting, newer.running) == ({"free": 5, "paid": 2}, {"free": 3})
     assert newer.places == [place("a", qpf=700, kv=800, n=1), place("b", n=3)]
-    assert seen.with_counters({}, {}) == seen
+    assert seen.with_counters({}, {}, {}) == seen
 
 
 def test_the_best_replica_counts_and_who_waits_ahead() -> None:
@@ -45,3 +45,17 @@ def test_what_was_learned_in_a_lane_is_used_in_it() -> None:
     prediction = seen.predict(SETTINGS, "paid", 500, 10)
     assert (prediction.raw, prediction.expected, prediction.trusted) == (0.5, 1.1, True)
     assert seen.knows("paid") and not seen.knows("free")
+
+
+def test_a_lane_is_in_its_share_while_lesser_ones_have_more_of_what_runs_than_their_weights_give_them() -> None:
+    def share(lane: str, **running: int) -> bool:
+        return view(running=running).in_its_share(SETTINGS, lane)
+
+    assert share("paid", free=8)  # weights 30 and 15: two thirds are its own
+    assert share("paid", free=4, paid=7)
+    assert not share("paid", free=4, paid=8)
+    assert not share("paid", paid=8) and not share("paid")  # nobody lesser is there
+    assert not share("paid", enterprise=8)
+    assert not share("free", paid=8, free=1) and not share("free", paid=8)  # those above it are no reason
+    assert share("free", batch=8) and not share("batch", paid=3, free=3)
+    assert not share("paid", enterprise=7, paid=1, free=1)  # those above it count as its own

@@ -280,6 +280,8 @@ class World:
             expected = (sum(lease.qpf for lease in here), sum(lease.kv for lease in here), len(here))
             assert (counters.qpf, counters.kv, counters.n) == expected
             assert min(expected) >= 0
+        by_lane = {lane: sum(lease.lane == lane for lease in running) for lane in LANES}
+        assert self.book.running_by_lane() == by_lane
 
     def check_single_streams(self) -> None:
         streams = [stream for each in self.runners.values() for stream in each.values()]
@@ -296,6 +298,9 @@ class World:
         assert self.book.waiting() == {lane: sum(head.lane == lane for head in heads) for lane in LANES}
         assert not heads or any(head.turn for head in heads)
         assert len({head.id for head in heads}) == len(heads)
+        lane = LANES[self.now % len(LANES)]
+        for tenant in {head.tenant for head in heads[-1:]} | {"newcomer"}:
+            assert 0 <= self.book.before_next(self.now, lane, tenant) <= self.book.waiting()[lane]
 
     def check_floors(self) -> None:
         floors = self.book.floors()

@@ -64,7 +64,7 @@ def test_totals_are_those_of_the_ledger_to_the_last_digit(person: Person, strang
     spend(person, "100")  # of another month
     spend(stranger, "100", at=midnight(LAST.start))  # of another organization
     found, truth = statements.statement(person.organization, LAST), ledger(person.organization, LAST)
-    assert found.total == statements.Sum(10, truth["input"], truth["cached"], truth["output"], truth["cost"])
+    assert found.total == statements.Sum(10, 0, truth["input"], truth["cached"], truth["output"], truth["cost"])
     for group in (found.by_kind, found.by_model, found.by_member, found.by_key):
         assert sum((each.cost for _, each in group), Decimal(0)) == truth["cost"]
     assert {(each.kind_text, each.batch, each.model) for each in found.lines} == {
@@ -79,6 +79,25 @@ def test_totals_are_those_of_the_ledger_to_the_last_digit(person: Person, strang
     assert rows[-1]["kind"] == "total"
 
 
+def test_requests_whose_counts_are_an_estimate_are_told_apart(person: Person) -> None:
+    id = spend(person, "1", source="estimate")
+    spend(person, "1", source="estimate", model="large")
+    spend(person, "1")
+    refund(id, Decimal("0.25"))  # no request, whatever the counts were that it pays back
+    found = statements.statement(person.organization, THIS)
+    assert (found.total.requests, found.total.estimated) == (3, 2)
+    assert dict(found.by_model)["large"].estimated == 1
+    rows = rows_of(statement_csv.as_csv(found))
+    assert [(each["kind"], each["estimated"]) for each in rows if each["model"] == "small"] == [
+        ("usage", "1"),
+        ("refund", "0"),
+    ]
+    assert rows[-1]["estimated"] == "2"
+    page = signed_in(person).get(f"/usage/statements/{month(THIS)}").content.decode()
+    assert "2 of the requests were cut before" in page
+    assert "use, 1 estimated" in page
+
+
 def test_a_line_names_member_key_and_price_list(person: Person) -> None:
     price = Price.objects.create(
         model="small", valid_from=datetime(2020, 1, 1, tzinfo=UTC), input=Decimal("0.1"), cached=0, output=1
@@ -89,7 +108,7 @@ def test_a_line_names_member_key_and_price_list(person: Person) -> None:
         "month": month(THIS), "kind": "usage", "model": "small", "batch": "no", "member": person.user.called,
         "member_id": person.user.public_id, "key": "test", "key_id": person.key.public_id, "price_list": str(price.pk),
         "price_input": "0.100000", "price_cached": "0.000000", "price_output": "1.000000", "requests": "1",
-        "input": "1500000", "cached": "0", "output": "0", "cost": "1.5000000000", "currency": "USD",
+        "estimated": "0", "input": "1500000", "cached": "0", "output": "0", "cost": "1.5000000000", "currency": "USD",
     }  # fmt: skip
 
 
