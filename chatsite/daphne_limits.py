@@ -66,11 +66,11 @@ class BodyLimits:
     content: Any  # the file that the body goes to
     requestHeaders: Any
     refused = False
-    _parsePOSTFormSubmission = False  # the application reads its bodies itself; this would look at them first
     timer: Any = None  # of the body; after a refusal, of the connection
 
     def gotLength(self, length: int | None) -> None:
         """The headers are here. `length` is None for a body in chunks, and 0 without one."""
+        self._parsePOSTFormSubmission = False  # the application reads its bodies itself; this would look at them first
         super().gotLength(length)  # type: ignore[misc]
         if length is not None and length > settings.MAX_BODY_BYTES:
             self._refuse(_too_large())

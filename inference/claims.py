@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,12 +20,21 @@ _CLAIM = (Path(__file__).parent / "sql" / "claim.sql").read_text().replace("{col
 assert Request.TRANSITIONS.allows(RequestStatus.QUEUED, RequestStatus.RUNNING)
 
 
-def take(request_id: UUID, claim: UUID, attempt: int, replica_id: UUID, placement: Mapping[str, Any]) -> Request | None:
+def take(
+    request_id: UUID,
+    claim: UUID,
+    attempt: int,
+    replica_id: UUID,
+    placement: Mapping[str, Any],
+    owner_kind: str = "",
+) -> Request | None:
     """Compare-and-set: this attempt has the request from now on. None when it is over, gone, or a later one has it.
 
-    `placement`: why it is on that replica, for its record.
+    `placement`: why it is on that replica, for its record. `owner_kind`: where it is known; an owner that keeps no text
+    does not hear of it, and one statement is all.
     """
-    with transaction.atomic():
+    hears = not owner_kind or owner(owner_kind).keeps_text
+    with transaction.atomic() if hears else nullcontext():
         with connection.cursor() as cursor:
             given: dict[str, Any] = {"id": request_id, "attempt": attempt, "claim": claim, "replica": replica_id}
             cursor.execute(_CLAIM, given | {"placement": Jsonb([placement])})
@@ -35,7 +45,7 @@ def take(request_id: UUID, claim: UUID, attempt: int, replica_id: UUID, placemen
         request = Request.from_db(connection.alias, [field.attname for field in _FIELDS], values)
         request.sampling = json.loads(request.sampling)  # the cursor gives it as text
         request.decision = json.loads(request.decision)
-        if before == RequestStatus.QUEUED:
+        if hears and before == RequestStatus.QUEUED:
             owner(request.owner_kind).claimed(request.owner_id, request.id)
         return request
 

@@ -17,7 +17,7 @@ class Owner(Protocol):
 
     @staticmethod
     def claimed(owner_id: UUID, request_id: UUID) -> None:
-        """A runner has begun (the first attempt)."""
+        """A runner has begun (the first attempt). Not called where no text is kept."""
 
     @staticmethod
     def finished(outcome: Outcome) -> None:

@@ -22,15 +22,16 @@ class StoredPrompt(msgspec.Struct, array_like=True):
     token_ids: bytes
     sampling: Sampling
     cache_salt: str
+    owner_kind: str = ""  # "": not known
 
 
 _encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(StoredPrompt).decode
 
 
-def put(request_id: UUID, prepared: Prepared) -> Put:
+def put(request_id: UUID, prepared: Prepared, owner_kind: str) -> Put:
     """To be sent ahead of the call that enqueues the request."""
-    stored = StoredPrompt(pack_ids(prepared.token_ids), prepared.sampling, prepared.cache_salt)
+    stored = StoredPrompt(pack_ids(prepared.token_ids), prepared.sampling, prepared.cache_salt, owner_kind)
     return Put(keys.prompt(request_id), _encode(stored), settings.PROMPT_TTL_SECONDS)
 
 

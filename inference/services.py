@@ -122,7 +122,7 @@ def open_request(
         "deadline": deadline,
         "decision": Jsonb(dict(decision or {})),
     }
-    prompt = prompt_store.put(request_id, prepared)
+    prompt = prompt_store.put(request_id, prepared, owner_kind)
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_REQUEST, row)
     tenant = principal.organization_id

@@ -21,6 +21,7 @@ from inference.redis import keys, rules
 from inference.redis.scheduler import Scheduler
 from inference.replicas import ReplicaState, published_states
 from inference.settlement import CANCELLED, ENDINGS, Ending
+from quotas.services import forget_where_redis_restarted
 from quotas.services import restore as restore_reservation
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,7 @@ async def sweep(loading: Collection[str] | None = None) -> None:
         still = model in loading if loading is not None else await _is_loading(model)
         await _reap(model, loading=still)
     if await async_client().set(keys.SWEEP_LOCK, 1, nx=True, px=900):
+        await forget_where_redis_restarted()
         await _compare()
         await renewal.renew_waiting()  # after what Redis lost was entered again, with its tokens
 

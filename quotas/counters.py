@@ -23,7 +23,7 @@ from chatsite.accounts.models import ApiKey
 from chatsite.database import run_db
 from chatsite.errors import Unavailable
 from chatsite.ids import new_id
-from chatsite.redis import Arg, async_client, sync_client
+from chatsite.redis import SCHEMA, Arg, async_client, sync_client
 from quotas.budgets import Unit
 from quotas.models import LedgerEntry
 from quotas.money import units
@@ -37,6 +37,7 @@ WAIT_SECONDS = 2.0  # for another process that reads it
 STEP_SECONDS = 0.02
 HELD_MS = 60_000  # that a reservation lives which was made again: its runner or the sweep renews it long before
 KEPT_DAYS = MAX_ROLLING_DAYS + 1
+_COUNTED_IN = f"{SCHEMA}:quotas:server"  # in which run of the server the counters were read
 
 log = structlog.get_logger(__name__)
 
@@ -101,6 +102,23 @@ def forget(organization_id: UUID) -> None:
     """The ledger has changed by itself: counters are read anew when they are needed. Raises RedisError."""
     prefix = quota_prefix(organization_id)
     sync_client().delete(f"{prefix}:counted", f"{prefix}:loading")  # what is being read now is old already
+
+
+async def forget_where_redis_restarted() -> None:
+    """A server that starts again may have lost its last moments, and so may one that takes over from another.
+
+    Its counters would be too low. All of them are read anew when they are needed, once for each server's run. Raises
+    RedisError.
+    """
+    client = async_client()
+    run = (await client.info("server"))["run_id"].encode()
+    if await client.get(_COUNTED_IN) == run:
+        return
+    forgotten = 0
+    async for key in client.scan_iter(match=f"{SCHEMA}:{{o:*}}:counted", count=1000):
+        forgotten += await client.delete(key, key.removesuffix(b"counted") + b"loading") > 0
+    await client.set(_COUNTED_IN, run)
+    log.info("counters of budgets are read anew", organizations=forgotten)
 
 
 @cache

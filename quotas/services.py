@@ -20,7 +20,7 @@ from chatsite.redis import Arg, Call, async_client
 from quotas import budgets as of
 from quotas import counters, refusals
 from quotas.billing import money_history
-from quotas.counters import Open, Requests
+from quotas.counters import Open, Requests, forget_where_redis_restarted
 from quotas.errors import NoPlan, Stopped
 from quotas.ledger import Correction, Times, annul, correct, make_partitions, record_usage, refund
 from quotas.models import Plan, Stop, Subscription
@@ -55,6 +55,7 @@ __all__ = [
     "Want",
     "annul",
     "correct",
+    "forget_where_redis_restarted",
     "make_default",
     "make_partitions",
     "record_usage",

@@ -6,7 +6,7 @@ A closed connection cancels its call, which frees the engine; settings.COMPLETIO
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -193,22 +193,35 @@ async def _chunks(
     )
     results: list[Result] = []
     async with aclosing(items):
-        for choice in range(len(accepted.requests)):
-            if call.chat:
-                yield chunks.role(choice)
-            elif call.echo and (prompt := await _prompt_text(call, choice // call.n)):
-                yield chunks.text(choice, prompt, None)
+        ahead = await _opening(call, chunks, len(accepted.requests))  # what is known together is sent together
+        if not first.done() and ahead:
+            yield ahead
+            ahead = b""
         async for item in _from(first, items):
             if isinstance(item, Piece):
-                yield chunks.text(item.choice, item.text, item.logprobs)
+                yield ahead + chunks.text(item.choice, item.text, item.logprobs)
             elif (error := failure(item.result)) is not None:
                 raise error
             else:
                 results.append(item.result)
-                yield chunks.end(item.choice, item.result)
-    if call.include_usage:
-        yield chunks.usage(accepted.prompt_tokens, results)
-    yield DONE
+                last = len(results) == len(accepted.requests)
+                closing = _closing(call, chunks, accepted, results) if last else b""
+                yield ahead + chunks.end(item.choice, item.result) + closing
+            ahead = b""
+
+
+async def _opening(call: Call, chunks: Chunks, choices: int) -> bytes:
+    opening = b""
+    for choice in range(choices):
+        if call.chat:
+            opening += chunks.role(choice)
+        elif call.echo and (prompt := await _prompt_text(call, choice // call.n)):
+            opening += chunks.text(choice, prompt, None)
+    return opening
+
+
+def _closing(call: Call, chunks: Chunks, accepted: Accepted, results: Sequence[Result]) -> bytes:
+    return (chunks.usage(accepted.prompt_tokens, results) if call.include_usage else b"") + DONE
 
 
 async def _from(

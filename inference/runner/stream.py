@@ -27,10 +27,11 @@ from inference.redis import rules
 from inference.runner.member import Member
 from inference.runner.output import Output
 from inference.runner.placement import Placement
+from inference.runner.upstream import engine_call
 from inference.scheduling.answers import Head
 from inference.scheduling.health import time_limits
 from inference.settlement import CANCELLED, ENDINGS, Ending, saved_text, settle_claimed
-from inference.vllm import Delta, EngineCall, EngineError, EngineRejected, EngineStream
+from inference.vllm import Delta, EngineError, EngineRejected, EngineStream
 
 if TYPE_CHECKING:
     from inference.runner.dispatch import Dispatcher
@@ -158,7 +159,7 @@ class Stream:
         deltas = self._deltas(prompt)
         first = asyncio.ensure_future(anext(deltas, None))
         try:
-            if not await self._claim():
+            if not await self._claim(prompt.owner_kind):
                 return
             await self._prepare(prompt)
             if not first.done() and not await self._open():  # else the first entry opens it
@@ -206,7 +207,7 @@ class Stream:
         ttl = settings.PROMPT_TTL_SECONDS
         return events.open_call(self.id, self.claim, self.attempt, self.output.base_tokens, ttl)
 
-    async def _claim(self) -> bool:
+    async def _claim(self, owner_kind: str = "") -> bool:
         request = await run_db(
             claims.take,
             self.id,
@@ -214,6 +215,7 @@ class Stream:
             self.attempt,
             self.member.row.id,
             self.placement.record(self.head, self.attempt),
+            owner_kind,
         )
         if request is None:
             log.info("claim refused")
@@ -254,21 +256,7 @@ class Stream:
             self.runner.flusher.mark(self)
 
     def _deltas(self, prompt: StoredPrompt) -> EngineStream:
-        sampling = prompt.sampling
-        done = len(self.output.ids)
-        call = EngineCall(
-            model=self.member.served_name,
-            prompt_ids=events.unpack_ids(prompt.token_ids) + self.output.ids,
-            max_tokens=sampling.max_tokens - done,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            # The same seed would repeat the draws of the first attempt: another one, derived from it.
-            seed=sampling.seed if sampling.seed is None or not done else (sampling.seed + done) % 2**31,
-            min_tokens=max(0, sampling.min_tokens - done),
-            cache_salt=prompt.cache_salt,
-            logprobs=sampling.logprobs,
-            extra=sampling.extra,
-        )
+        call = engine_call(self.member.served_name, prompt, self.output.ids)
         first, next_ = time_limits(rules.settings(), self.placement.prefill, self.member.peak_rate)
         return self.member.engine.stream(call, first_token_timeout=first, idle_timeout=next_)
 

@@ -68,6 +68,13 @@ def test_a_body_in_chunks_within_the_limit_passes(connection: Connection) -> Non
     assert connection.calls == [b"0123456789"]
 
 
+@pytest.mark.parametrize("kind", [b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x"])
+def test_a_form_is_left_to_the_application(connection: Connection, kind: bytes) -> None:
+    connection.send(b"POST / HTTP/1.1\r\nContent-Type: " + kind + b"\r\nContent-Length: 7\r\n\r\na=1&b=2")
+    assert connection.calls == [b"a=1&b=2"]
+    assert connection.request.args == {}
+
+
 def test_a_length_above_the_limit_is_refused_before_the_body(connection: Connection) -> None:
     connection.send(
         b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nX-Request-Id: r-1\r\nContent-Length: 11\r\n\r\n01234567890"

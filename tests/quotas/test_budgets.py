@@ -267,6 +267,24 @@ async def test_lost_counters_are_read_from_ledger_and_open_requests(there: Site)
     await reserve(who, plan(limit), 650)
 
 
+async def test_after_a_restart_of_redis_what_it_counted_last_may_be_missing_and_is_read_anew(there: Site) -> None:
+    who, limit = caller(), of_org(tokens=100)
+    counted = f"{selectors.quota_prefix(who.organization_id)}:counted"
+    await counters.forget_where_redis_restarted()
+    assert await taken(who, limit) == 0
+    before = await async_client().hgetall(counted)  # type: ignore[misc]
+    spent = await reserve(who, plan(limit), 60)
+    await settle(who, spent, 60)
+    await counters.forget_where_redis_restarted()  # it is the same server still
+    assert await taken(who, limit) == 60
+    await async_client().delete(counted)
+    await async_client().hset(counted, mapping=before)  # type: ignore[misc]
+    await async_client().set(counters._COUNTED_IN, "an earlier run")
+    await counters.forget_where_redis_restarted()
+    with pytest.raises(BudgetExhausted):
+        await reserve(who, plan(limit), 41)
+
+
 async def test_what_was_ended_but_not_released_is_counted_once(there: Site) -> None:
     who, limit = caller(), of_org(tokens=1000)
     ended = await reserve(who, plan(limit), 400)

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 from django.db.backends.utils import CursorWrapper
+from django.test.utils import CaptureQueriesContext
 
 from chatsite.database import run_db
 from chatsite.ids import new_id
@@ -475,6 +476,22 @@ async def test_only_the_claim_itself_does_not_wait_for_the_disk(house: House) ->
             return inside, waits(cursor)
 
     assert await run_db(taken) == ("off", "on")
+
+
+async def test_a_claim_that_nobody_hears_of_is_one_statement(house: House) -> None:
+    message = await house.ask(10)
+    replica = await run_db(Replica.objects.create, model=house.model, url="http://127.0.0.1:1")
+    await run_db(lambda: Request.objects.filter(id=message.request_id).update(owner_kind="completion"))
+
+    def taken() -> tuple[Request | None, int]:
+        with CaptureQueriesContext(connection) as statements:
+            request = claims.take(message.request_id, new_id(), 1, replica.id, {}, "completion")
+        return request, len(statements)
+
+    request, statements = await run_db(taken)
+    assert request is not None and (request.status, request.attempt) == (RequestStatus.RUNNING, 1)
+    assert statements == 1
+    assert (await house.reload(message)).status == "pending"  # its owner was not told
 
 
 async def test_a_deleted_conversation_does_not_fail_the_others(house: House) -> None:
