@@ -131,3 +131,20 @@ async def send(client: aioredis.Redis, commands: Sequence[Sequence[Arg]]) -> lis
     if line is None:
         line = _lines[client] = SharedLine()
     return await line.ask(client, commands)
+
+
+async def ask(client: aioredis.Redis, *commands: Sequence[Arg]) -> list[Any]:
+    """As `send`, for who can do nothing with an error among the replies. Raises RedisError."""
+    replies = await send(client, commands)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def streams_of(reply: Any) -> list[tuple[bytes, list[tuple[bytes, list[bytes]]]]]:
+    """What XREAD returned: of each stream its entries, with names and values in turn.
+
+    The server gives a list of pairs (RESP2) or a mapping (RESP3); None is nothing.
+    """
+    return list(reply.items()) if isinstance(reply, dict) else list(reply or [])

@@ -12,7 +12,6 @@ from array import array
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -21,7 +20,7 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from chatsite.redis import Call, Script, async_client, send
+from chatsite.redis import Call, Script, async_client, send, streams_of
 from chatsite.redis_line import Arg, Line
 from inference.protocol import EndEvent, LogEvent, Result, RetryingEvent, StartedEvent, TokensEvent
 from inference.redis import keys
@@ -260,7 +259,7 @@ class Hub:
             self._blocked = None
             if isinstance(found, ResponseError):
                 raise found
-            for key, entries in _pairs(found):
+            for key, entries in streams_of(found):
                 for watcher in by_key[key]:
                     watcher.take(_after(entries, watcher.after))
             if not blocking:
@@ -328,11 +327,6 @@ def _tokens_of(entry: bytes) -> int:
 def _xread(wanted: dict[bytes, str], block_ms: int | None) -> list[Arg]:
     blocking: list[Arg] = [] if block_ms is None else ["BLOCK", block_ms]
     return ["XREAD", "COUNT", QUEUE_LIMIT, *blocking, "STREAMS", *wanted.keys(), *wanted.values()]
-
-
-def _pairs(found: Any) -> list[tuple[bytes, list[Entry]]]:
-    """A list of pairs (RESP2) or a mapping (RESP3)."""
-    return list(found.items()) if isinstance(found, dict) else list(found or [])
 
 
 def _after(entries: list[Entry], after: str) -> list[Entry]:

@@ -17,7 +17,12 @@ from chatsite.webhooks.models import MAX_URL
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 NAT64: Final = ipaddress.ip_network("64:ff9b::/96")  # an IPv4 address is in its last 32 bits
-METADATA: Final = {ipaddress.ip_address("168.63.129.16"), ipaddress.ip_address("fd00:ec2::254")}  # of clouds
+UNICAST: Final = ipaddress.ip_network("2000::/3")  # the part of IPv6 that is given out
+# Documentation and protocols; `ipaddress` of Python 3.11 takes them to be public.
+RESERVED: Final = (ipaddress.ip_network("3fff::/20"), ipaddress.ip_network("192.0.0.0/24"))
+METADATA: Final = {
+    ipaddress.ip_address(each) for each in ("168.63.129.16", "192.0.0.192", "fd00:ec2::254")
+}  # of clouds
 LOCAL_NAMES: Final = ("localhost", "local", "internal", "localdomain")
 
 
@@ -44,7 +49,12 @@ def _is_allowed(address: Address, *, private: bool) -> bool:
     never = address.is_link_local or address.is_multicast or address.is_unspecified or address in METADATA
     if never:
         return False
-    return address.is_global or (private and (address.is_private or address.is_loopback))
+    return _is_public(address) or (private and (address.is_private or address.is_loopback))
+
+
+def _is_public(address: Address) -> bool:
+    given_out = isinstance(address, ipaddress.IPv4Address) or address in UNICAST
+    return given_out and address.is_global and not any(address in each for each in RESERVED)
 
 
 def _meant(address: Address) -> Iterator[Address]:

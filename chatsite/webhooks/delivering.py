@@ -5,10 +5,11 @@ import contextlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 from redis.exceptions import LockError
 
@@ -19,12 +20,26 @@ from chatsite.webhooks.sending import SECONDS, Sent, send
 from chatsite.webhooks.services import secret_of
 
 AT_ONCE: Final = 32  # of one run
-OF_ONE_ENDPOINT: Final = 4  # of them, so that one that hangs does not hold up the others
+OF_ONE_ORGANIZATION: Final = 4  # of them, so that those of one that hang do not hold up everybody's
 PAUSES: Final = tuple(
     timedelta(seconds=each) for each in (10, 60, 300, 1800, 2 * 3600, 6 * 3600, 12 * 3600)
 )  # after each attempt but the last
 LEASE: Final = timedelta(seconds=3 * SECONDS)  # a worker that has not ended by then was killed
 KEPT: Final = timedelta(days=30)
+# In turns: of an organization the oldest of each webhook first, and of all the first of each organization. It gives ids
+# alone, since numbered rows cannot be locked.
+TURNS: Final = """
+WITH of_webhook AS (
+    SELECT delivery.id, delivery.due_at, endpoint.organization_id,
+        row_number() OVER (PARTITION BY endpoint.id ORDER BY delivery.due_at, delivery.id) AS turn
+    FROM webhooks_delivery AS delivery JOIN webhooks_endpoint AS endpoint ON endpoint.id = delivery.endpoint_id
+    WHERE delivery.state = 'waiting' AND delivery.due_at <= %(now)s
+), of_organization AS (
+    SELECT id, due_at, row_number() OVER (PARTITION BY organization_id ORDER BY turn, due_at, id) AS turn
+    FROM of_webhook
+)
+SELECT id FROM of_organization WHERE turn <= %(of_one)s ORDER BY turn, due_at, id LIMIT %(at_once)s
+"""
 LOCK: Final = f"{SCHEMA}:{{webhooks}}:delivering"
 OFF: Final = "The webhook was switched off."
 log = structlog.stdlib.get_logger(__name__)
@@ -33,8 +48,8 @@ log = structlog.stdlib.get_logger(__name__)
 def deliver_due() -> int:
     """Sends what is due, unless another worker does; returns how many attempts.
 
-    One run at a time: receivers that hang would else hold up every worker. Where two run all the same, they take
-    different ones.
+    One run at a time: receivers that hang would else hold up every worker. Where two run all the same, none is
+    taken by both.
     """
     lock = sync_client().lock(LOCK, timeout=LEASE.total_seconds(), blocking=False)
     if not lock.acquire():
@@ -59,19 +74,21 @@ def _deliver() -> int:
 def _take() -> list[Delivery]:
     """Takes them for as long as sending lasts: nobody else takes them meanwhile, and if we are killed, others do."""
     now = timezone.now()
-    due = Delivery.objects.filter(state=Delivery.State.WAITING, due_at__lte=now)
     _end_inactive(now)
-    found = due.select_for_update(skip_locked=True, of=("self",)).select_related("endpoint").order_by("due_at")
-    taken: list[Delivery] = []
-    counts: dict[object, int] = {}
-    for each in found[: AT_ONCE * OF_ONE_ENDPOINT]:
-        counts[each.endpoint_id] = counts.get(each.endpoint_id, 0) + 1
-        if counts[each.endpoint_id] <= OF_ONE_ENDPOINT and len(taken) < AT_ONCE:
-            each.attempts += 1
-            each.due_at = now + LEASE
-            taken.append(each)
+    due = Delivery.objects.filter(pk__in=_next(now), state=Delivery.State.WAITING, due_at__lte=now)
+    taken = list(due.select_for_update(skip_locked=True, of=("self",)).select_related("endpoint"))
+    for each in taken:
+        each.attempts += 1
+        each.due_at = now + LEASE
     Delivery.objects.bulk_update(taken, ["attempts", "due_at"])
     return taken
+
+
+def _next(now: datetime) -> list[UUID]:
+    """Of all that is due, however much one organization has waiting."""
+    with connection.cursor() as cursor:
+        cursor.execute(TURNS, {"now": now, "of_one": OF_ONE_ORGANIZATION, "at_once": AT_ONCE})
+        return [id for (id,) in cursor.fetchall()]
 
 
 def _end_inactive(now: datetime) -> None:

@@ -13,7 +13,7 @@ from chatsite.text_checks import clean_line
 from chatsite.webhooks.addresses import CheckedResolver, ForbiddenAddress, problem_of
 
 SECONDS: Final = 10  # for all of it
-TIMEOUT: Final = ClientTimeout(total=SECONDS, connect=5, sock_connect=5, sock_read=8)
+TIMEOUT: Final = ClientTimeout(total=SECONDS, connect=5, sock_connect=5)
 READ_BYTES: Final = 2048  # of an answer; the rest is not read
 SHOWN: Final = 120  # characters of an answer that is no success
 USER_AGENT: Final = "chatsite-webhooks/1"

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import structlog
 
-from chatsite.redis import run_pipeline, send
+from chatsite.redis import ask, run_pipeline
 from inference import prompt_store
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys
@@ -129,8 +129,6 @@ class Dispatcher:
         missing = [id for id in heads if id not in self._prompts]
         if not missing:
             return
-        found = await send(self.pool.client, [("GET", keys.prompt(UUID(id))) for id in missing])
+        found = await ask(self.pool.client, *[("GET", keys.prompt(UUID(id))) for id in missing])
         for id, packed in zip(missing, found, strict=True):
-            if isinstance(packed, Exception):
-                raise packed
             self._prompts[id] = prompt_store.decode(packed) if packed else None

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from redis.asyncio import Redis
 
+from chatsite.redis import ask, streams_of
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys, rules
 from inference.scheduling.prefixes import Matched, PrefixIndex, block_hashes, checkpoint_hashes, salt
@@ -19,6 +20,10 @@ from inference.scheduling.prefixes import Matched, PrefixIndex, block_hashes, ch
 MOST_KEPT = 20_000  # placements in the stream
 MOST_READ = 2_000  # in one go
 MOST_REMEMBERED = 2_000  # hashes of prompts that wait
+
+
+def _packed(hashes: Sequence[int]) -> bytes:
+    return array("Q", hashes).tobytes()
 
 
 class SharedPrefixes:
@@ -83,15 +88,14 @@ class SharedPrefixes:
         if self._index is None:
             return
         pending, self._pending = self._pending, []
-        async with self._client.pipeline(transaction=False) as pipe:
-            for replica, hashes in pending:
-                entry = {"r": replica, "h": array("Q", hashes).tobytes(), "by": self._runner}
-                pipe.xadd(self._key, entry, maxlen=MOST_KEPT, approximate=True)  # type: ignore[arg-type]
-            pipe.xread({self._key: self._read}, count=MOST_READ)
-            *_, streams = await pipe.execute()
-        for _, entries in streams or ():
-            for id, entry in entries:
-                self._take_up(id.decode(), entry)
+        told = [
+            ("XADD", self._key, "MAXLEN", "~", MOST_KEPT, "*", "r", replica, "h", _packed(hashes), "by", self._runner)
+            for replica, hashes in pending
+        ]
+        *_, found = await ask(self._client, *told, ("XREAD", "COUNT", MOST_READ, "STREAMS", self._key, self._read))
+        for _, entries in streams_of(found):
+            for id, fields in entries:
+                self._take_up(id.decode(), dict(zip(fields[::2], fields[1::2], strict=True)))
 
     def _take_up(self, id: str, entry: dict[bytes, bytes]) -> None:
         self._read = id

@@ -14,6 +14,7 @@ local OLDEST = 125        -- days; no period is longer
 local DAY = 86400000
 local counted, loading = prefix .. ':counted', prefix .. ':loading'
 local of_whom = {}
+local as_if = {} -- field of :counted -> what is added to it wherever it is read below, and written nowhere
 local counting = false
 
 -- The day of a UUIDv7: its first 48 bits are milliseconds.
@@ -56,12 +57,11 @@ local function drop_old(name, day)
   redis.call('HDEL', counted, unpack(old))
 end
 
--- Adds to what is taken (settled and reserved) of a request's day, and to what of it is reserved only.
-local function count(id, entry, tokens, cost, held_tokens, held_cost)
+-- Adds to what is taken (settled and reserved) of a day on behalf of an entry's owners, and to what of it is reserved only.
+local function count(day, entry, tokens, cost, held_tokens, held_cost)
   for _, counter in ipairs(counters_of(entry)) do
     local taken, kept = counter.tokens and tokens or cost, counter.tokens and held_tokens or held_cost
     if taken ~= 0 then
-      local day = day_of(id)
       if redis.call('HINCRBY', counted, counter.name .. ' ' .. day, taken) == taken then drop_old(counter.name, day) end
     end
     if kept ~= 0 then redis.call('HINCRBY', counted, counter.name .. ' held', kept) end
@@ -75,44 +75,118 @@ local function forget()
   of_whom = {}
 end
 
--- What is taken of a counter in the period of a day: its calendar month (days 0), or so many days up to it.
--- Returns the sum, then what is taken of each day of the period, oldest first, and its first day.
-local function taken_in(name, days, day)
-  local first = days == 0 and month_of(day) or day - days + 1
-  local last = days == 0 and month_of(first + 31) - 1 or day + 1 -- one more: ids may be older than the clock, by little
-  local fields, sum = {}, 0
-  for at = first, last do fields[#fields + 1] = name .. ' ' .. at end
-  local amounts = redis.call('HMGET', counted, unpack(fields))
-  for at = 1, #amounts do
-    amounts[at] = tonumber(amounts[at] or 0)
-    sum = sum + amounts[at]
-  end
-  if days > 0 then
-    local next_day = table.remove(amounts)
-    sum = math.max(sum - next_day, sum - amounts[1])
-  end
-  return sum, amounts, first
+-- Whatever reads a counter from here on sees so much more: of a day, or of what is held.
+local function suppose(name, what, amount)
+  local field = name .. ' ' .. what
+  as_if[field] = (as_if[field] or 0) + amount
 end
 
-local function hold(id, entry, expiry)
-  for name in each(entry.names) do take(name, entry.tokens, 1) end
-  redis.call('ZADD', live, expiry, id)
-  redis.call('HSET', held, id, packed(entry))
-  count(id, entry, entry.most, entry.cost, entry.most, entry.cost)
+-- As if a reservation were given back.
+local function suppose_returned(id, entry)
+  local day = day_of(id)
+  for _, counter in ipairs(counters_of(entry)) do
+    local amount = counter.tokens and entry.most or entry.cost
+    suppose(counter.name, day, -amount)
+    suppose(counter.name, 'held', -amount)
+  end
 end
+
+-- First and last day that count in the period of a day: its calendar month (days 0), or so many days up to it.
+local function period_of(days, day)
+  if days > 0 then return day - days + 1, day + 1 end -- one more: ids may be older than the clock, by little
+  local first = month_of(day)
+  return first, month_of(first + 31) - 1
+end
+
+-- A counter as of a day. back[n]: what is taken of the n days up to it; amounts[n]: of the n-th day from `first` on.
+local function read_counter(name, day, first, last)
+  local fields = {name, name .. ' held'}
+  for at = first, last do fields[#fields + 1] = name .. ' ' .. at end
+  local values = redis.call('HMGET', counted, unpack(fields))
+  local function value(at) return tonumber(values[at] or 0) + (as_if[fields[at]] or 0) end
+  local amounts, back = {}, {[0] = 0}
+  for at = 3, #fields do amounts[at - 2] = value(at) end
+  for ago = 1, day - first + 1 do back[ago] = back[ago - 1] + amounts[day - first + 2 - ago] end
+  return {there = values[1], held = value(2), amounts = amounts, first = first, back = back}
+end
+
+-- The counters of budgets (name and days of each) by name, each read once: with days for all that ask for it.
+local function read_counters(budgets, day)
+  local spans, found = {}, {}
+  for _, budget in ipairs(budgets) do
+    local first, last = period_of(budget.days, day)
+    local span = spans[budget.name] or {first, last}
+    spans[budget.name] = {math.min(span[1], first), math.max(span[2], last)}
+  end
+  for name, span in pairs(spans) do found[name] = read_counter(name, day, span[1], span[2]) end
+  return found
+end
+
+-- What is taken of a counter in the period of the day that it was read for. No more than its days are added up, so it
+-- is exact whenever it is below 2^53.
+local function taken_in(counter, days, day)
+  local offset = 1 - counter.first
+  if days > 0 then return math.max(counter.back[days], counter.back[days - 1] + counter.amounts[day + 1 + offset]) end
+  local first, last = period_of(days, day)
+  local sum = counter.back[day - first + 1]
+  for at = day + 1, last do sum = sum + counter.amounts[at + offset] end
+  return sum
+end
+
+-- The most that requests may be billed for, by day.
+local function most_by_day(requests)
+  local sums = {}
+  for _, request in ipairs(requests) do
+    local day = day_of(request.id)
+    local sum = sums[day] or {tokens = 0, cost = 0}
+    sum.tokens, sum.cost = sum.tokens + request.entry.most, sum.cost + request.entry.cost
+    sums[day] = sum
+  end
+  return sums
+end
+
+-- Reserves for requests of one caller, in the same buckets.
+local function hold(requests, expiry)
+  local lives, helds, tokens, entry = {}, {}, 0, requests[1].entry
+  for _, request in ipairs(requests) do
+    tokens = tokens + request.entry.tokens
+    lives[#lives + 1] = expiry
+    lives[#lives + 1] = request.id
+    helds[#helds + 1] = request.id
+    helds[#helds + 1] = packed(request.entry)
+  end
+  for name in each(entry.names) do take(name, tokens, #requests) end
+  redis.call('ZADD', live, unpack(lives))
+  redis.call('HSET', held, unpack(helds))
+  for day, sum in pairs(most_by_day(requests)) do count(day, entry, sum.tokens, sum.cost, sum.tokens, sum.cost) end
+end
+
+-- The ids whose reservations nobody renewed in time.
+local function expired() return redis.call('ZRANGEBYSCORE', live, '-inf', now) end
 
 -- Gives back what those have reserved that nobody renewed in time, but for the ids in `spared`.
 local function sweep(spared)
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', live, '-inf', now)) do
+  for _, id in ipairs(expired()) do
     if not spared[id] then
       local entry = reservation(id)
       if entry then
         for name in each(entry.names) do take(name, -entry.tokens, -1) end
-        count(id, entry, -entry.most, -entry.cost, -entry.most, -entry.cost)
+        count(day_of(id), entry, -entry.most, -entry.cost, -entry.most, -entry.cost)
         redis.call('SET', prefix .. ':expired:' .. id, packed(entry), 'PX', NAMES)
       end
       redis.call('ZREM', live, id)
       redis.call('HDEL', held, id)
+    end
+  end
+end
+
+-- The same for who only reads: what is read from here on is as it will be once they are swept.
+local function overlook_expired()
+  for _, id in ipairs(expired()) do
+    local entry = reservation(id)
+    if entry then
+      for name in each(entry.names) do take(name, -entry.tokens, -1) end
+      suppose_returned(id, entry)
     end
   end
 end
@@ -131,7 +205,7 @@ local function settle(id, tokens, billed, cost, remember)
     if (found.tokens_limit or 0) > 0 then found.tokens = math.min(found.tokens, 2 * found.tokens_limit) end
   end
   if entry.user ~= UNKNOWN then
-    count(id, entry, billed - entry.most, cost - entry.cost, -entry.most, -entry.cost)
+    count(day_of(id), entry, billed - entry.most, cost - entry.cost, -entry.most, -entry.cost)
   elseif billed ~= 0 or cost ~= 0 then
     forget() -- whose it is, or whether it was counted before, only the ledger knows
   end

@@ -24,15 +24,15 @@ for _ = 1, open do
   local id, most, cost, user, key = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4]
   local entry = reservation(id)
   if entry then
-    count(id, entry, -entry.most, -entry.cost, -entry.most, -entry.cost)
+    count(day_of(id), entry, -entry.most, -entry.cost, -entry.most, -entry.cost)
     entry.most, entry.cost, entry.user, entry.key = most, cost, user, key
     redis.call('HSET', held, id, packed(entry))
-    count(id, entry, most, cost, most, cost)
+    count(day_of(id), entry, most, cost, most, cost)
     redis.call('ZADD', live, 'GT', now + ttl, id)
   elseif redis.call('EXISTS', prefix .. ':settled:' .. id) == 0 then
     entry = former(id)
     entry.tokens, entry.most, entry.cost, entry.user, entry.key = 0, most, cost, user, key
-    hold(id, entry, now + ttl)
+    hold({{id = id, entry = entry}}, now + ttl)
     redis.call('DEL', prefix .. ':expired:' .. id)
   end
   at = at + 5

@@ -46,7 +46,7 @@ for at = 5, #ARGV, 2 do
     missing = missing + 1
     local entry = former(id)
     entry.tokens = tokens
-    hold(id, entry, now + ttl)
+    hold({{id = id, entry = entry}}, now + ttl)
     redis.call('DEL', prefix .. ':expired:' .. id)
   end
   amounts[#amounts + 1] = used >= 0 and reserved(id) or 0

@@ -21,7 +21,7 @@ local count_of_budgets = tonumber(ARGV[budgets_at])
 local replies = budgets_at + 1 + 4 * count_of_budgets
 local last = #ARGV - (#ARGV - replies + 1) % 4
 local given_up = ARGV[last + 1]
-local mine, names = {}, {}
+local mine, names, budgets = {}, {}, {}
 for index = 1, count_of_buckets do
   local at = 1 + 4 * index
   mine[index] = bucket(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
@@ -30,6 +30,12 @@ for index = 1, count_of_buckets do
 end
 local names_of = names
 names = table.concat(names, ' ')
+for at = budgets_at + 1, replies - 1, 4 do
+  budgets[#budgets + 1] = {
+    name = ARGV[at] .. ' ' .. ARGV[at + 1], unit = ARGV[at + 1], days = tonumber(ARGV[at + 2]),
+    limit = tonumber(ARGV[at + 3]),
+  }
+end
 
 local asked, fresh, wanted = {}, {}, 0
 for at = replies, #ARGV, 4 do asked[ARGV[at]] = true end -- the one that is given up, too
@@ -63,50 +69,42 @@ local function refuse(why, index, ms)
 end
 
 -- When a period has room again for so much; 0 where replies that run hold it.
-local function until_room(days, day, amounts, first, over, now_held)
+local function until_room(counter, days, day, over, now_held)
   if over <= now_held then return 0 end
-  if days == 0 then return month_of(first + 31) * DAY - now end
-  for at = 1, #amounts do
-    over = over - amounts[at]
+  if days == 0 then return month_of(month_of(day) + 31) * DAY - now end
+  local offset = day - days + 1 - counter.first
+  for at = 1, days do
+    over = over - counter.amounts[at + offset]
     if over <= 0 then return (day + at) * DAY - now end
   end
   return (day + days) * DAY - now
 end
 
--- What of a budget the reply holds that is given up.
-local function returned_to(name, unit, days, day)
-  if not returned then return 0 end
-  local made = day_of(given_up)
-  local first = days == 0 and month_of(day) or day - days + 1
-  if made < first or made > day then return 0 end
-  for _, counter in ipairs(counters_of(returned)) do
-    if counter.name == name then return unit == 'tokens' and returned.most or returned.cost end
-  end
-  return 0
-end
-
-local function check_budget(index)
-  local at = budgets_at + 4 * index - 3
-  local unit, days, limit = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local name = ARGV[at] .. ' ' .. unit
-  local there, now_held = unpack(redis.call('HMGET', counted, name, name .. ' held'))
-  if not there then
+local function check_budget(index, counter, day, all)
+  local budget = budgets[index]
+  if not counter.there then
     verdict, refusing, wait = 5, index, math.huge
     return
   end
-  now_held = tonumber(now_held or 0)
-  local seen, ahead = {}, {}
-  for _, reply in ipairs(fresh) do
-    local day = day_of(reply.id)
-    local period = days == 0 and month_of(day) or 0
-    seen[day] = seen[day] or {taken_in(name, days, day)}
-    local sum, amounts, first = unpack(seen[day])
-    ahead[period] = (ahead[period] or 0) + (unit == 'tokens' and reply.entry.most or reply.entry.cost)
-    local back = returned_to(name, unit, days, day)
-    local over = sum - back + ahead[period] - limit
-    if over > 0 and refuse(4, index, math.max(0, until_room(days, day, amounts, first, over, now_held - back))) then
-      taken, reserved = sum - back, now_held - back
-    end
+  local sum = taken_in(counter, budget.days, day)
+  local over = sum - budget.limit
+  if over > 0 and refuse(4, index, math.max(0, until_room(counter, budget.days, day, over, counter.held))) then
+    taken, reserved = math.max(0, sum - all[budget.unit]), counter.held
+  end
+end
+
+-- As if the replies were taken, and what is given up for them returned: all at once, however many they are.
+local function check_budgets()
+  local sums, all, units = most_by_day(fresh), {tokens = 0, cost = 0}, {}
+  for _, sum in pairs(sums) do all.tokens, all.cost = all.tokens + sum.tokens, all.cost + sum.cost end
+  for _, budget in ipairs(budgets) do units[budget.name] = budget.unit end
+  for name, unit in pairs(units) do
+    for day, sum in pairs(sums) do suppose(name, day, sum[unit]) end
+  end
+  if returned then suppose_returned(given_up, returned) end
+  for day in pairs(sums) do
+    local counters = read_counters(budgets, day)
+    for index, budget in ipairs(budgets) do check_budget(index, counters[budget.name], day, all) end
   end
 end
 
@@ -124,13 +122,13 @@ if #fresh > 0 then
     end
     if found.concurrent > 0 and found.running - places + #fresh > found.concurrent then refuse(3, index, 0) end
   end
-  for index = 1, count_of_budgets do check_budget(index) end
+  check_budgets()
 end
 if verdict == 0 and #fresh > 0 then
   for _, found in ipairs(mine) do
     if found.requests_limit > 0 then found.requests = found.requests + 1 end
   end
-  for _, reply in ipairs(fresh) do hold(reply.id, reply.entry, now + ttl) end
+  hold(fresh, now + ttl)
 end
 save_all()
 

@@ -29,6 +29,8 @@ TTL, REMEMBER = 600_000, 600_000
 HARD = [
     BudgetLimit("plan", "org", "", Unit.COST, 1000),
     BudgetLimit("organization", "org", "", Unit.TOKENS, 900, days=3),
+    BudgetLimit("organization", "org", "", Unit.TOKENS, 700, days=1),  # of the same counter
+    BudgetLimit("plan", "org", "", Unit.TOKENS, 1500),
     BudgetLimit("user", budgets.member(USERS[0]), "", Unit.TOKENS, 400),
     BudgetLimit("key", budgets.key(KEYS[0]), "", Unit.COST, 500, days=2),
 ]
@@ -36,11 +38,14 @@ COUNTERS = budgets.counters(HARD)
 FIRST_DAY = Period.month(Period.month(today()).start - timedelta(days=1)).start - timedelta(days=2)  # a month ends soon
 NUMBERS = st.integers(0, 7)
 AMOUNT = st.integers(0, 260)
+LATE = ["none", "none", "all", "the first"]  # of the replies of one call, those whose ids are of the day before
 OPERATIONS = st.one_of(
     st.tuples(
         st.just("reserve"),
         st.lists(st.tuples(NUMBERS, AMOUNT, AMOUNT), min_size=1, max_size=2, unique_by=lambda each: each[0]),
-        st.tuples(st.sampled_from(USERS), st.sampled_from(KEYS), st.booleans(), st.sampled_from([True, True, False])),
+        st.tuples(
+            st.sampled_from(USERS), st.sampled_from(KEYS), st.sampled_from(LATE), st.sampled_from([True, True, False])
+        ),
     ),
     st.tuples(st.sampled_from(["write", "renew", "top_up", "release", "expire"]), NUMBERS, st.integers(0, 300)),
     st.tuples(st.sampled_from(["finish", "end", "refund"]), NUMBERS, st.floats(0, 1)),
@@ -86,11 +91,12 @@ class Run:
 
     # Operations
 
-    def reserve(self, wanted: list[tuple[int, int, int]], caller: tuple[UUID, UUID | None, bool, bool]) -> None:
+    def reserve(self, wanted: list[tuple[int, int, int]], caller: tuple[UUID, UUID | None, str, bool]) -> None:
         user, key, late, written = caller
-        day = self.day - timedelta(days=1) if late and self.day > FIRST_DAY else self.day
+        before = self.day - timedelta(days=1) if self.day > FIRST_DAY else self.day
         made = []
-        for number, tokens, cost in wanted:
+        for place, (number, tokens, cost) in enumerate(wanted):
+            day = before if late == "all" or (late == "the first" and place == 0) else self.day
             known = self.requests.get(number)
             if known is not None and known.state in ("reserved", "open", "ended"):
                 return
@@ -252,8 +258,10 @@ class Run:
             taken.update(self.spent(budget.subject, budget.unit))
         else:
             taken = self.taken(budget.subject, budget.unit)
-        taken.update(Counter({made[0].day: sum(self.amount(budget, each) for each in made)}))
-        return all(self.sum(taken, budget, day) <= budget.limit for day in ends(budget, made[0].day))
+        for each in made:
+            taken[each.day] += self.amount(budget, each)
+        days = {day for each in made for day in ends(budget, each.day)}
+        return all(self.sum(taken, budget, day) <= budget.limit for day in days)
 
     def unknown(self, budget: BudgetLimit) -> bool:
         return not self.client.hexists(f"{self.prefix}:counted", f"{budget.subject} {budget.unit.value}")

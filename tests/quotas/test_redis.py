@@ -101,6 +101,14 @@ class Model:
             self.live[request], self.reserved[request] = now + TTL, (tokens, names)
         return {0}
 
+    def shown(self, name: str) -> tuple[float, int]:
+        """Tokens and replies of a bucket as they are told: without what has expired, though nobody has swept it."""
+        bucket = self.buckets[name]
+        expired = [self.reserved[each] for each, expiry in self.live.items() if expiry <= self.at]
+        mine = [tokens for tokens, names in expired if name in names]
+        tokens = max(0.0, bucket.tokens - sum(mine)) if bucket.limits[0] else 0.0
+        return tokens, bucket.running - len(mine)
+
     def settle(self, now: int, request: str, tokens: int) -> int:
         self.move_to(now)
         if request in self.settled:
@@ -155,7 +163,7 @@ class Run:
         request = self.name(number)
         if request not in self.model.live:
             return  # runners renew what they run; a renewal of something lost is tested elsewhere
-        _, now, _ = RENEW.call_sync(self.client, self.prefix, TTL, 0, 256, 128, request, -1)
+        _, now, *_ = RENEW.call_sync(self.client, self.prefix, TTL, 0, 256, 128, request, -1)
         self.model.live[request] = self.time(now) + TTL
         self.check()
 
@@ -176,12 +184,12 @@ class Run:
         now = self.time(reported)
         assert self.started is not None
         self.model.move_to(now)
-        alive = sum(expiry > now for expiry in self.model.live.values())
-        for index, bucket in enumerate(self.model.buckets.values()):
+        for index, (name, bucket) in enumerate(self.model.buckets.items()):
             tokens, requests, running = counts[3 * index : 3 * index + 3]
-            assert abs(tokens - bucket.tokens) <= 1.1
+            tokens_shown, running_shown = self.model.shown(name)
+            assert abs(tokens - tokens_shown) <= 1.1
             assert abs(requests - bucket.requests) <= 1.1
-            assert running == min(bucket.running, alive)
+            assert running == running_shown
             per_minute, _, at_once = bucket.limits
             refilled = (now - self.started) * per_minute / 60_000
             assert not per_minute or bucket.spent + bucket.reserved <= per_minute + refilled + 1

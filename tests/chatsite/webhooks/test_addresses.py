@@ -11,14 +11,23 @@ from chatsite.webhooks.addresses import CheckedResolver, ForbiddenAddress, is_al
 LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "fd00::1"]
 NEVER = [
     "169.254.169.254", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1",
-    "0.0.0.0", "::", "224.0.0.1", "ff02::1", "168.63.129.16", "fd00:ec2::254", "x", "",
+    "0.0.0.0", "::", "224.0.0.1", "ff02::1", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "x", "",
 ]  # fmt: skip
-OTHERS = ["100.64.0.1", "192.0.2.1", "198.18.0.1", "240.0.0.1", "255.255.255.255", "64:ff9b::7f00:1", "2002:7f00:1::1",
-          "2001:0:7f00:1::1", "2001:db8::1"]  # fmt: skip
-PUBLIC = ["93.184.216.34", "1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+OTHERS = [
+    "100.64.0.1", "192.0.0.8", "192.0.2.1", "198.18.0.1", "240.0.0.1", "255.255.255.255", "64:ff9b::7f00:1",
+    "2002:7f00:1::1", "2001:0:7f00:1::1", "2001:db8::1",
+]  # fmt: skip
+NOT_GIVEN_OUT = [
+    "fec0::1", "feff::1", "64:ff9b:1::7f00:1", "64:ff9b:1::101:101", "::7f00:1", "::101:101", "::ffff:0:127.0.0.1",
+    "::ffff:0:1.1.1.1", "5f00::1", "3fff::1", "3fff:fff::1", "100::1", "1fff::1", "4000::1", "8000::1", "fe00::1",
+]  # fmt: skip
+PUBLIC = [
+    "93.184.216.34", "1.1.1.1", "2606:4700:4700::1111", "2a00:1450::1", "3fff:1000::1", "::ffff:1.1.1.1",
+    "64:ff9b::101:101",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("address", [*LOOPBACK, *NEVER, *OTHERS])
+@pytest.mark.parametrize("address", [*LOOPBACK, *NEVER, *OTHERS, *NOT_GIVEN_OUT])
 def test_what_is_not_public_is_refused(address: str) -> None:
     assert not is_allowed(address, private=False)
 
@@ -62,6 +71,8 @@ def test_metadata_is_never_allowed(address: str) -> None:
         ("https://127.0.0.1/", "not on the public internet"),
         ("https://[::1]/", "not on the public internet"),
         ("https://[::ffff:169.254.169.254]/", "not on the public internet"),
+        ("https://[fec0::1]/", "not on the public internet"),
+        ("https://[64:ff9b:1::7f00:1]/", "not on the public internet"),
         ("https://169.254.169.254/latest/meta-data", "not on the public internet"),
         ("https://localhost/", "not on the public internet"),
         ("https://LOCALHOST./", "not on the public internet"),

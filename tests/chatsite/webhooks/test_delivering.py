@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,10 +14,11 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from chatsite.accounts.models import Organization
 from chatsite.webhooks import delivering, sending, services
 from chatsite.webhooks.events import Event
 from chatsite.webhooks.models import Delivery, Endpoint
-from tests.chatsite.organizations import at_once, by
+from tests.chatsite.organizations import at_once, by, make_organization
 from tests.chatsite.webhooks.receiver import Receiver, receiver
 from tests.conftest import Person
 
@@ -214,12 +216,59 @@ def test_what_a_killed_worker_took_is_sent_again(person: Person, server: Receive
     assert (only().state, only().attempts) == ("delivered", 2)
 
 
-def test_of_one_webhook_only_some_are_taken_at_a_time(person: Person, server: Receiver) -> None:
+def waiting(endpoint: Endpoint, count: int) -> None:
+    """So many that have been due for a while."""
+    due = timezone.now() - timedelta(minutes=1)
+    Delivery.objects.bulk_create(
+        Delivery(endpoint=endpoint, event="test", body="{}", due_at=due + timedelta(milliseconds=each))
+        for each in range(count)
+    )
+
+
+def taken_of(*organizations: Organization) -> list[int]:
+    """How many of each are in the next run."""
+    found = Counter(each.endpoint.organization_id for each in delivering._take())
+    return [found[each.pk] for each in organizations]
+
+
+def test_of_one_organization_only_some_are_taken_at_a_time(person: Person, server: Receiver) -> None:
     hook(person, server.url)
-    for _ in range(delivering.OF_ONE_ENDPOINT + 1):
+    for _ in range(delivering.OF_ONE_ORGANIZATION + 1):
         emit(person)
-    assert delivering.deliver_due() == delivering.OF_ONE_ENDPOINT
+    assert delivering.deliver_due() == delivering.OF_ONE_ORGANIZATION
     assert delivering.deliver_due() == 1
+
+
+def test_whoever_has_hundreds_waiting_does_not_hold_up_others(person: Person, stranger: Person) -> None:
+    for number in range(10):
+        waiting(hook(person, f"http://127.0.0.1:9/{number}"), 30)
+    hook(stranger, "http://127.0.0.1:9/")
+    emit(stranger)
+    assert taken_of(person.organization, stranger.organization) == [4, 1]
+    assert taken_of(person.organization, stranger.organization) == [4, 0]
+
+
+def test_who_has_many_organizations_does_not_hold_up_others_either(person: Person, stranger: Person) -> None:
+    """Everybody's first comes before anybody's second."""
+    mine = [make_organization(person, f"Acme {number}") for number in range(9)]
+    for organization in mine:
+        url = "http://127.0.0.1:9/"
+        waiting(services.add(organization.pk, url, [Event.BUDGET_THRESHOLD], by(person.user)), 30)
+    hook(stranger, "http://127.0.0.1:9/")
+    for _ in range(3):
+        emit(stranger)
+    *counts, of_stranger = taken_of(*mine, stranger.organization)
+    assert of_stranger == 3
+    assert sum(counts) == delivering.AT_ONCE - 3
+    assert min(counts) >= 3
+
+
+def test_within_an_organization_one_webhook_does_not_hold_up_another(person: Person) -> None:
+    waiting(hook(person, "http://127.0.0.1:9/hangs"), 200)
+    hook(person, "http://127.0.0.1:9/other")
+    emit(person)  # both are told
+    taken = Counter(each.endpoint.url for each in delivering._take())
+    assert taken == {"http://127.0.0.1:9/hangs": 3, "http://127.0.0.1:9/other": 1}
 
 
 def test_what_waits_for_a_webhook_that_is_off_ends(person: Person, server: Receiver) -> None:
