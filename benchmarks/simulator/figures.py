@@ -19,7 +19,7 @@ from benchmarks.simulator.metrics import (
 from benchmarks.simulator.runs import Figures, Run
 from benchmarks.simulator.scheduler import Scheduler
 from benchmarks.simulator.tickets import Audit
-from benchmarks.simulator.workloads import ideal_hits
+from benchmarks.simulator.workloads import ideal_hits, pooled_hits
 from inference.scheduling.settings import LANES, SchedulerSettings
 
 SETTINGS = SchedulerSettings()
@@ -45,6 +45,7 @@ def steady(run: Run) -> Figures:
             "prediction_p90_covers": rounded(covered),
             "idle_beside_open": rounded(seen.idle / max(1, seen.looks), 4),
             "held_by_order": rounded(seen.held / max(1, seen.looks), 4),
+            "held_by_own": rounded(seen.held_by_own / max(1, seen.looks), 4),
             "preemptions": seen.preemptions,
         }
         if run.policy.options.control:  # of all, scaled up from the sample
@@ -77,9 +78,12 @@ def affinity(run: Run) -> Figures:
     warm = [job for job in everything if job.at < run.window.begin]
     ideal = _ideal_after(warm, [request.job for request in run.window.requests], block)
     hits = hit_rate(counted)
+    memory = len(run.cluster.replicas) * run.cluster.profile.blocks
+    pooled = pooled_hits(everything, block, memory, run.window.begin)
     return {
         "ideal_hits": rounded(ideal),
         "of_ideal": rounded(hits / ideal) if ideal else None,
+        "pool_as_one_cache_of_ideal": rounded(pooled / ideal) if ideal else None,
         "max_mean_in_flight": rounded(balance(run.observed, run.window.begin, run.window.end)),
     }
 

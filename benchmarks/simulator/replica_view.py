@@ -13,10 +13,10 @@ class ReplicaView:
         self.replica, self.ready = replica, True
         self.believed = Believed(settings, replica.id, profile.max_num_seqs, profile.prefill_rate)
         self._engine = replica.engine
-        self.scrape(settings, now)
+        self.scrape(settings, now, 0)
 
-    def scrape(self, settings: SchedulerSettings, now: float) -> None:
-        """Metrics, unless they are frozen."""
+    def scrape(self, settings: SchedulerSettings, now: float, read: int) -> None:
+        """Metrics, unless they are frozen. `read`: of the ledger."""
         if self.replica.frozen:
             return
         engine = self.replica.engine
@@ -32,4 +32,4 @@ class ReplicaView:
             generated=engine.decoded,
             prefilled=engine.prefilled,
         )
-        self.believed.scraped(settings, seen, now)
+        self.believed.scraped(settings, seen, now, read)

@@ -57,7 +57,7 @@ class Scheduler:
         self._wake_at = self._looked_at = -1.0
         self._preempt_from = 0.0
         self._turn = 0
-        self._idle: dict[str, bool] = {}
+        self._idle: dict[str, str] = {}
 
     # ------------------------------------------------------------------ events of the cluster
 
@@ -116,7 +116,7 @@ class Scheduler:
         if view is None:
             view = self.views[replica.id] = ReplicaView(self.settings, replica, self.cluster.now)
         view.ready = True
-        view.scrape(self.settings, self.cluster.now)
+        view.scrape(self.settings, self.cluster.now, self.counters(replica.id).read)
         self.index.forget(replica.id)
         self.describe(view)
         self.wake()
@@ -265,7 +265,7 @@ class Scheduler:
             self.now_ms,
             view.replica.id,
             capn=view.believed.capn(self.settings),
-            capkv=view.believed.capkv,
+            capkv=view.believed.promised(self.settings, self.cluster.now),
             peak_rate=view.believed.peak_rate,
             open=view.ready,
         )
@@ -352,18 +352,24 @@ class Scheduler:
         """Counts requests that a replica would take and that order does not hold back for a lane that trails."""
         if self.redis_up and self.runners:
             peeked, loads = self.book.peek(self.now_ms, PEEK), self.loads()
-            idle: dict[str, bool] = {}  # by id, whether it is its turn
+            idle: dict[str, str] = {}  # by id: its turn is there, or it stands behind its own tenant's, or another's
+            first: dict[tuple[str, str], str] = {}
             for head in peeked.heads:
+                own = first.setdefault((head.lane, head.tenant), head.id) != head.id
                 matches = {load.id: _tokens(self.tickets[head.id].matches, load.id) for load in loads}
                 taken = any(
                     not assess(self.settings, _demand(head, 0.0), each, matches[each.id]).refusal for each in loads
                 )
                 if taken and peeked.waited_for in ("", head.lane):
-                    idle[head.id] = head.turn
-            both = [turn and self._idle[id] for id, turn in idle.items() if id in self._idle]
+                    idle[head.id] = "turn" if head.turn else "own" if own else "other"
+            both = [(self._idle[id], why) for id, why in idle.items() if id in self._idle]
             self.audit.looks += 1
-            self.audit.idle += any(both)
-            self.audit.held += bool(both) and not any(both)
+            if ("turn", "turn") in both:
+                self.audit.idle += 1
+            elif any("other" in pair for pair in both):
+                self.audit.held += 1
+            elif both:
+                self.audit.held_by_own += 1
             self._idle = idle
         self.cluster.at(self.cluster.now + AUDIT_SECONDS, self._look_for_idleness)
 

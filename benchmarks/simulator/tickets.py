@@ -57,6 +57,7 @@ class Audit:
     looks: int = 0  # at whether a request waits beside a replica that would take it
     idle: int = 0  # looks at which one did that did already a look before, and whose turn it was
     held: int = 0  # the same for those that order held back behind another tenant's larger request
+    held_by_own: int = 0  # and for those behind a larger one of their own tenant only
     preemptions: int = 0
     reclaimed: list[float] = field(default_factory=list)  # seconds from a runner's death until it waits again
     dispatches: dict[str, list[float]] = field(default_factory=lambda: {lane: [] for lane in LANES})

@@ -30,7 +30,7 @@ class Upkeep:
                 self._heartbeat(runner)
         for view in own.views.values():
             if view.ready:
-                view.scrape(own.settings, self.cluster.now)
+                view.scrape(own.settings, self.cluster.now, own.counters(view.replica.id).read if own.redis_up else 0)
         breakers = {id: view.believed.breaker for id, view in own.views.items()}
         for id, breaker in ejected(own.settings, breakers, self.cluster.now).items():
             own.views[id].believed.breaker = breaker

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -240,4 +241,29 @@ def ideal_hits(jobs: Iterable[Job], block: int) -> float:
             hits += block
         total += job.input
         seen.update(hashes)
+    return hits / max(1, total)
+
+
+def pooled_hits(jobs: Iterable[Job], block: int, blocks: int, since: float) -> float:
+    """The share of prompt tokens, of jobs that come at `since` or later, that one cache of `blocks` would have.
+
+    As `ideal_hits`, but what was used longest ago makes room: all memory of a pool as if it were one replica's, with
+    nothing but the cache in it. No placement does better by the same rule of eviction.
+    """
+    kept: OrderedDict[int, None] = OrderedDict()
+    hits = total = 0
+    for job in jobs:
+        hashes = job.hashes(block)
+        found = 0
+        for key in hashes[: (job.input - 1) // block]:
+            if key not in kept:
+                break
+            found += block
+        if job.at >= since:
+            hits, total = hits + found, total + job.input
+        for key in reversed(hashes):  # a prompt's end goes before its beginning
+            kept[key] = None
+            kept.move_to_end(key)
+        while len(kept) > blocks:
+            kept.popitem(last=False)
     return hits / max(1, total)

@@ -30,7 +30,8 @@ local ceiling = rules.ceiling[lane]
 local slots = capn > 0 and math.max(1, math.floor(ceiling * capn + 1e-9)) or 0
 if n + 1 > slots then return {0, 'slots'} end
 if n > 0 and capkv > 0 and kv + context > ceiling * capkv then return {0, 'kv'} end
-if qpf > 0 and qpf + uncached > rules.gate[lane] * tonumber(r[7]) then return {0, 'gate'} end
+local sooner_here = rules.urgent[lane] and qpf <= input + emitted - uncached
+if qpf > 0 and qpf + uncached > rules.gate[lane] * tonumber(r[7]) and not sooner_here then return {0, 'gate'} end
 
 if attempt == 0 then charge(rules, lane, tenant, uncached + rules.cached * math.max(0, input - uncached)) end
 remove(lane, tenant, id, #first > 1)

@@ -2,7 +2,7 @@
 -- KEYS[1] scheduler prefix
 -- ARGV    rules, how many of each lane, then the replicas' ids
 -- returns {{id, lane, tenant, input, uncached, KV tokens, attempt, emitted, preemptions, rank, deadline, avoid,
---           1 when it is its turn, failures}, ...}, {{qpf, kv, n, capkv, capn, rate, open} of each replica}, lane waited for ('' none)
+--           1 when it is its turn, failures}, ...}, {{qpf, kv, n, capkv, capn, rate, open, read} of each replica}, lane waited for ('' none)
 local rules, k = cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
 local lanes, heads, waited_for = waiting_lanes(), {}, ''
 table.sort(lanes, function(a, b)  -- the one to be served next first
@@ -50,6 +50,7 @@ end
 
 local replicas = {}
 for i = 3, #ARGV do
-  replicas[#replicas + 1] = redis.call('HMGET', p .. ':rep:' .. ARGV[i], 'qpf', 'kv', 'n', 'capkv', 'capn', 'rate', 'open')
+  replicas[#replicas + 1] = redis.call('HMGET', p .. ':rep:' .. ARGV[i], 'qpf', 'kv', 'n', 'capkv', 'capn', 'rate', 'open',
+    'read')
 end
 return {heads, replicas, waited_for}

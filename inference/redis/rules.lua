@@ -132,7 +132,7 @@ local function waits_for(rules, lanes, lane)
   return ''
 end
 
--- Leases and counters: what a request holds of a replica is in its own hash (qpf, hkv), and given back from there.
+-- Leases and counters: what a request holds of a replica is in its own hash (qpf, hkv, read), and given back from there.
 
 -- The caller counts it on the replica.
 local function hold(rules, id, lane, replica, runner, uncached, context, emitted, attempt, moment)
@@ -142,25 +142,31 @@ local function hold(rules, id, lane, replica, runner, uncached, context, emitted
   redis.call('ZADD', p .. ':lease', moment + rules.lease, id)
 end
 
+-- Again is nothing.
 local function prefilled(id, replica, qpf)
+  local f = redis.call('HMGET', p .. ':req:' .. id, 'prefilled', 'input')
+  if f[1] == '1' then return end
   if qpf ~= '0' then redis.call('HINCRBY', p .. ':rep:' .. replica, 'qpf', -qpf) end
-  redis.call('HSET', p .. ':req:' .. id, 'qpf', 0, 'prefilled', 1)
+  redis.call('HINCRBY', p .. ':rep:' .. replica, 'read', f[2])
+  redis.call('HSET', p .. ':req:' .. id, 'qpf', 0, 'prefilled', 1, 'read', f[2])
 end
 
-local function unload(id, lane, replica, qpf, kv)
+-- `read`: its prompt's tokens, where that is read.
+local function unload(id, lane, replica, qpf, kv, read)
   local rep = p .. ':rep:' .. replica
   redis.call('HINCRBY', p .. ':run', lane, -1)
   redis.call('ZREM', p .. ':lease', id)
   if qpf ~= '0' then redis.call('HINCRBY', rep, 'qpf', -qpf) end
   redis.call('HINCRBY', rep, 'kv', -kv)
   redis.call('HINCRBY', rep, 'n', -1)
+  if read then redis.call('HINCRBY', rep, 'read', -read) end
 end
 
 local function give_back(id)
   local req = p .. ':req:' .. id
-  local f = redis.call('HMGET', req, 'lane', 'replica', 'qpf', 'hkv')
-  unload(id, f[1], f[2], f[3], f[4])
-  redis.call('HDEL', req, 'replica', 'runner')
+  local f = redis.call('HMGET', req, 'lane', 'replica', 'qpf', 'hkv', 'read')
+  unload(id, f[1], f[2], f[3], f[4], f[5])
+  redis.call('HDEL', req, 'replica', 'runner', 'read')
   redis.call('HSET', req, 'qpf', 0, 'hkv', 0, 'prefilled', 1)
 end
 

@@ -31,6 +31,7 @@ def pack(values: SchedulerSettings) -> bytes:
         {
             "weight": {name: float(lane.weight) for name, lane in lanes.items()},
             "gate": {name: float(lane.gate_seconds) for name, lane in lanes.items()},
+            "urgent": {name: lane.preempts for name, lane in lanes.items()},
             "ceiling": {name: float(lane.ceiling) for name, lane in lanes.items()},
             "quantum": values.order.quantum,
             "patience": values.order.waited_for_quanta * values.order.quantum,

@@ -229,13 +229,13 @@ def _head(raw: Sequence[Any]) -> Head:
 
 
 def _counters(raw: Sequence[bytes | None]) -> Counters:
-    qpf, kv, n, capkv, capn, rate, open_ = (value or b"0" for value in raw)
-    return Counters(int(qpf), int(kv), int(n), int(capkv), int(capn), float(rate), open_ == b"1")
+    qpf, kv, n, capkv, capn, rate, open_, read = (value or b"0" for value in raw)
+    return Counters(int(qpf), int(kv), int(n), int(capkv), int(capn), float(rate), open_ == b"1", int(read))
 
 
-def _running(raw: Sequence[bytes]) -> Running:
-    id, expiry, lane, tenant, attempt, replica, runner, committed_at, qpf, kv, emitted, preemptions, prefilled = (
-        value.decode() for value in raw
+def _running(raw: Sequence[bytes | None]) -> Running:
+    id, expiry, lane, tenant, attempt, replica, runner, committed_at, qpf, kv, emitted, preemptions, prefilled, read = (
+        (value or b"0").decode() for value in raw
     )
     return Running(
         id=id,
@@ -251,4 +251,5 @@ def _running(raw: Sequence[bytes]) -> Running:
         emitted=int(emitted),
         preemptions=int(preemptions),
         first_token=prefilled == "1" or int(emitted) > 0,
+        read=int(read),
     )

@@ -5,7 +5,7 @@
 -- returns 1 when it was known, else 0
 local id = ARGV[2]
 local req = p .. ':req:' .. id
-local f = redis.call('HMGET', req, 'state', 'lane', 'tenant', 'emitted', 'replica', 'qpf', 'hkv')
+local f = redis.call('HMGET', req, 'state', 'lane', 'tenant', 'emitted', 'replica', 'qpf', 'hkv', 'read')
 if not f[1] then return 0 end
 local new = tonumber(ARGV[3]) - tonumber(f[4])
 if new > 0 then
@@ -13,7 +13,7 @@ if new > 0 then
   charge(rules, f[2], f[3], rules.output * new)
 end
 if f[1] == 'running' then
-  unload(id, f[2], f[5], f[6], f[7])
+  unload(id, f[2], f[5], f[6], f[7], f[8])
 elseif f[1] == 'queued' then
   redis.call('ZREM', p .. ':deadline', id)
   remove(f[2], f[3], id)

@@ -48,7 +48,7 @@ class Member:
     @property
     def capkv(self) -> int:
         """KV tokens that are promised of it; 0 is not known."""
-        return self._believed.capkv
+        return self._believed.promised(rules.settings(), time.monotonic())
 
     def load(self, counters: Counters, *, usable: bool) -> Load:
         """For choosing; `counters` are those of the ledger."""
@@ -75,7 +75,8 @@ class Member:
         """A first token came after so long, on a replica that had no other prefill queued."""
         self._believed.prefilled(rules.settings(), tokens, seconds)
 
-    def scraped(self, stats: EngineStats) -> None:
+    def scraped(self, stats: EngineStats, read: int = 0) -> None:
+        """`read`: tokens of prompts that have their first token there, as the ledger counts."""
         self.block_size = stats.block_size
         seen = Scrape(
             running=stats.running,
@@ -86,7 +87,7 @@ class Member:
             generated=stats.generated,
             prefilled=stats.prefilled,
         )
-        self._believed.scraped(rules.settings(), seen, time.monotonic())
+        self._believed.scraped(rules.settings(), seen, time.monotonic(), read)
 
     def came_back(self) -> None:
         """It was down and is ready: whatever it counted or cached before is gone."""

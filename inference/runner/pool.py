@@ -130,9 +130,20 @@ class Pool:
     async def _scrape(self, member: Member) -> None:
         """Never a reason to stop using it: figures that are missing or old make it look busier, that is all."""
         try:
-            member.scraped(await member.engine.stats())
+            stats = await member.engine.stats()
         except EngineError as error:
             log.debug("no metrics", url=member.row.url, error=str(error))
+            return
+        member.scraped(stats, await self._read(member))
+
+    async def _read(self, member: Member) -> int:
+        """Tokens of prompts on it. While nobody can say, none: then nothing is thought to be shared."""
+        try:
+            read = await self.client.hget(keys.replica(self.scheduler.prefix, member.row.id), "read")  # type: ignore[misc]
+        except (RedisError, OSError) as error:
+            log.debug("no counters", url=member.row.url, error=str(error))
+            return 0
+        return int(read or 0)
 
     async def _served_name(self, member: Member) -> str:
         served = await member.engine.served_models()

@@ -79,7 +79,8 @@ class Head:
 class Counters:
     """What is on a replica (`qpf`, `kv` in tokens, `n` requests), and what it was said to hold.
 
-    `capkv` 0 is not known, and no limit.
+    `capkv` 0 is not known, and no limit. `read`: tokens of the prompts that have their first token there, what they
+    have in common counted for each.
     """
 
     qpf: int = 0
@@ -89,6 +90,7 @@ class Counters:
     capn: int = 0
     peak_rate: float = 0.0  # tokens/s of prefill
     open: bool = False  # takes new requests
+    read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +140,4 @@ class Running:
     emitted: int
     preemptions: int
     first_token: bool
+    read: int = 0

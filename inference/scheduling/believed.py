@@ -40,6 +40,7 @@ class Believed:
         self._kv: KvCapacity | None = None
         self._last: Scrape | None = None
         self._scraped_at = self._preempted_at = -math.inf
+        self._shared = 0  # KV tokens that prompts have in common, as of the last scrape
 
     @property
     def peak_rate(self) -> float:
@@ -52,8 +53,16 @@ class Believed:
 
     @property
     def capkv(self) -> int:
-        """KV tokens that are promised of it; 0 is not known."""
+        """KV tokens that are promised of it, none of which two requests share; 0 is not known."""
         return int(self._kv.promised) if self._kv else 0
+
+    def promised(self, settings: SchedulerSettings, now: float) -> int:
+        """`capkv` for a ledger that counts for each request what some have in common; 0 is not known.
+
+        What old figures say of that is not relied on.
+        """
+        fresh = now - self._scraped_at <= settings.replica.stale_seconds
+        return self.capkv + self._shared if fresh and self.capkv else self.capkv
 
     def capn(self, settings: SchedulerSettings) -> int:
         """Requests at a time."""
@@ -86,8 +95,8 @@ class Believed:
         if rate is not None:
             self.health = updated_health(settings.replica, self.health, rate, peak)
 
-    def scraped(self, settings: SchedulerSettings, seen: Scrape, now: float) -> None:
-        """Call it about once a second."""
+    def scraped(self, settings: SchedulerSettings, seen: Scrape, now: float, read: int = 0) -> None:
+        """Call it about once a second. `read`: of the ledger (see `Counters`), at about that moment."""
         self._peak.settings = settings.replica  # may have been changed
         before, seconds = self._last, now - self._scraped_at
         preempted = before is not None and seen.preemptions > before.preemptions
@@ -99,6 +108,7 @@ class Believed:
             self._kv = self._kv.adapted(settings.replica, now, usage=seen.usage, preempted=preempted)
         if before is not None and seconds > 0:
             self._see_decoding(before, seen, seconds)
+        self._shared = max(0, read - int(seen.usage * seen.kv_tokens))
         self._last, self._scraped_at = seen, now
 
     def _see_decoding(self, before: Scrape, seen: Scrape, seconds: float) -> None:
@@ -117,4 +127,4 @@ class Believed:
     def came_back(self) -> None:
         """It was down and is ready: its counts begin anew."""
         self.breaker = self.breaker.came_back()
-        self._last, self._kv, self._scraped_at = None, None, -math.inf
+        self._last, self._kv, self._scraped_at, self._shared = None, None, -math.inf, 0

@@ -328,7 +328,8 @@ class Book:
         held = self._ledger.counters(replica)
         if not held.open:
             return Refusal.REPLICA
-        return refusal(self.settings.lane(request.lane), held, uncached, request.context)
+        cached = request.input + request.emitted - uncached
+        return refusal(self.settings.lane(request.lane), held, uncached, request.context, cached)
 
     def _place(self, now: int, request: Request, replica: str, runner: str, uncached: int) -> None:
         if request.attempt == 0:

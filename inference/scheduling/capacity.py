@@ -34,15 +34,18 @@ def gate(lane: LaneSettings, peak_rate: float) -> float:
     return lane.gate_seconds * peak_rate
 
 
-def refusal(lane: LaneSettings, held: Held, uncached: float, kv: float) -> Refusal:
+def refusal(lane: LaneSettings, held: Held, uncached: float, kv: float, cached: float = 0.0) -> Refusal:
     """Why a request of `uncached` tokens to prefill and a context of `kv` may not start there, or Refusal.NONE.
 
-    What is larger than a gate or a ceiling still runs on a replica that has nothing queued, or nothing at all.
+    What is larger than a gate or a ceiling still runs on a replica that has nothing queued, or nothing at all. A lane
+    for which others make place may pass a gate where no more is queued than what the replica has `cached` of the
+    prompt: to read all of it anywhere else would take as long.
     """
     if held.n + 1 > slots(lane, held.capn):
         return Refusal.SLOTS
     if held.n > 0 and held.capkv > 0 and held.kv + kv > lane.ceiling * held.capkv:
         return Refusal.KV
-    if held.qpf > 0 and held.qpf + uncached > gate(lane, held.peak_rate):
+    sooner_here = lane.preempts and held.qpf <= cached
+    if held.qpf > 0 and held.qpf + uncached > gate(lane, held.peak_rate) and not sooner_here:
         return Refusal.GATE
     return Refusal.NONE

@@ -17,9 +17,10 @@ class Replica:
     capn: int = 0
     peak_rate: float = 0.0
     open: bool = False
+    read: int = 0
 
     def counters(self) -> Counters:
-        return Counters(self.qpf, self.kv, self.n, self.capkv, self.capn, self.peak_rate, self.open)
+        return Counters(self.qpf, self.kv, self.n, self.capkv, self.capn, self.peak_rate, self.open, self.read)
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Request:
     prefilled: bool = False
     held_qpf: int = 0
     held_kv: int = 0
+    held_read: int = 0
     emitted_before: int = 0  # by earlier attempts
 
     @property
@@ -98,6 +100,7 @@ class Request:
             emitted=self.emitted,
             preemptions=self.preemptions,
             first_token=self.prefilled or self.emitted > 0,
+            read=self.held_read,
         )
 
 
@@ -127,9 +130,13 @@ class Ledger:
         self.leased[request.id] = request
 
     def prefilled(self, request: Request) -> None:
-        """Its qpf is given back; again is nothing."""
-        self.replicas[request.replica].qpf -= request.held_qpf
-        request.held_qpf, request.prefilled = 0, True
+        """Its qpf is given back, its prompt is read; again is nothing."""
+        if request.prefilled:
+            return
+        counters = self.replicas[request.replica]
+        counters.qpf -= request.held_qpf
+        counters.read += request.input
+        request.held_qpf, request.held_read, request.prefilled = 0, request.input, True
 
     def grow(self, request: Request) -> None:
         """Its context may have outgrown what was reserved for it."""
@@ -142,6 +149,8 @@ class Ledger:
         self.prefilled(request)
         counters = self.replicas[request.replica]
         counters.kv -= request.held_kv
+        counters.read -= request.held_read
         counters.n -= 1
-        request.held_kv, request.replica, request.runner = 0, "", ""
+        request.held_kv = request.held_read = 0
+        request.replica = request.runner = ""
         del self.leased[request.id]

@@ -130,7 +130,7 @@ def assess(settings: SchedulerSettings, demand: Demand, load: Load, match: int) 
     kv = (load.kv * stale + need) / load.capkv if load.capkv > 0 else 0.0
     taken = load.n * stale / load.capn if load.capn > 0 else 1.0
     score = prefill + rules.kv_weight * max(0.0, kv - rules.kv_from) / (1 - rules.kv_from) + rules.slots_weight * taken
-    refused = refusal(settings.lane(demand.lane), load, uncached, need) if load.usable else Refusal.REPLICA
+    refused = refusal(settings.lane(demand.lane), load, uncached, need, match) if load.usable else Refusal.REPLICA
     suspect = load.metrics_age > settings.replica.suspect_seconds
     return Candidate(load.id, match, uncached, prefill, kv, score, refused.value, suspect)
 

@@ -295,7 +295,7 @@ async def test_refused_by_the_quota_nothing_is_written(
     with pytest.raises(TooManyReplies):
         await services.send(poor.principal, two.id, "Hello")
     with pytest.raises(RequestExceedsLimit):
-        await services.send(poor.principal, two.id, "Hello " * 1500)
+        await services.send(poor.principal, two.id, "Hello " * 2500)
     assert await messages(two) == []
 
 

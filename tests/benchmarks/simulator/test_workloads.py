@@ -21,6 +21,7 @@ from benchmarks.simulator.workloads import (
     hot_prefixes,
     ideal_hits,
     mooncake,
+    pooled_hits,
 )
 
 
@@ -69,6 +70,13 @@ def test_a_later_turn_repeats_the_earlier_one_whole() -> None:
 
 def test_mooncake_prompts_repeat_the_published_share() -> None:
     assert ideal_hits(mooncake(3.4, 250.0, 1), 16) == pytest.approx(0.366, abs=0.05)
+
+
+def test_a_cache_of_some_size_keeps_what_was_used_last() -> None:
+    jobs = [Job(0, float(number), "paid", "x", 32, 1, [(key, 32)]) for number, key in enumerate((1, 2, 1, 2, 3, 1))]
+    assert pooled_hits(jobs, 16, 100, 0.0) == ideal_hits(jobs, 16) == pytest.approx(3 * 16 / (6 * 32))
+    assert pooled_hits(jobs, 16, 4, 0.0) == pytest.approx(2 * 16 / (6 * 32))  # two prompts
+    assert pooled_hits(jobs, 16, 4, 4.0) == 0.0
 
 
 def test_hot_prefixes_are_few_and_unequal() -> None:

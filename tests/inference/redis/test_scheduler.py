@@ -74,6 +74,25 @@ def test_what_nobody_described_takes_no_requests() -> None:
     assert (counters.n, counters.capn, counters.open) == (0, 0, False)
 
 
+def test_lua_passes_the_gate_for_what_is_cached_and_counts_what_is_read_as_the_book_does() -> None:
+    book = Twin()
+    book.describe(1, "a", capn=100, capkv=0, peak_rate=10_000.0)
+    for tenant, lane in (("first", "paid"), ("next", "paid"), ("other", "free")):
+        book.enqueue(1, tenant, lane, tenant, input=30_000, uncached=0, kv=30_100, deadline=9, peak_rate=0.0)
+    assert book.commit(2, "first", "a", "runner", uncached=15_000, attempt=0).attempt == 1
+    assert book.commit(2, "next", "a", "runner", uncached=15_001, attempt=0).refusal == "gate"
+    assert book.commit(2, "other", "a", "runner", uncached=5000, attempt=0).refusal == "gate"
+    assert book.commit(2, "next", "a", "runner", uncached=15_000, attempt=0).attempt == 1
+    for _ in range(2):
+        book.first_token(3, "first", 1)
+        assert book.peek(3, 0, ["a"]).replicas["a"].read == 30_000
+    book.heartbeat(4, [("next", 1, 1)])
+    assert book.peek(4, 0, ["a"]).replicas["a"].read == 60_000
+    book.release(5, "next", 1, emitted=1)
+    book.settle(5, "first")
+    assert book.peek(5, 0, ["a"]).replicas["a"].read == 0
+
+
 def test_a_change_of_the_rules_holds_from_the_next_operation_on() -> None:
     book = LuaBook()
     book.describe(1, "a", capn=10, capkv=0, peak_rate=1000.0)

@@ -109,6 +109,20 @@ async def test_a_request_waits_while_the_engines_memory_is_promised(house: House
     await house.nothing_is_held()
 
 
+async def test_what_prompts_have_in_common_is_promised_for_one_of_them_only(house: House) -> None:
+    await house.engine(kv_blocks=16)  # 2,048 tokens
+    runner = await house.runner()
+    pool = dispatcher(runner).pool
+    await wait_until(lambda: pool.ready and pool.ready[0].capkv == 1945)
+    [member] = pool.ready
+    replica = keys.replica(pool.scheduler.prefix, member.row.id)
+    await pool.client.hset(replica, "read", 3000)
+    await pool.probe()
+    assert member.capkv == 4945  # the engine holds nothing of those 3,000
+    assert int(await pool.client.hget(replica, "capkv")) == 4945
+    await pool.client.hdel(replica, "read")
+
+
 async def test_a_paid_request_takes_the_place_of_a_free_one_before_its_first_token(
     house: House, settings: object
 ) -> None:

@@ -45,6 +45,24 @@ def test_memory_is_promised_down_when_the_engine_preempts_and_anew_when_it_is_an
     assert known.capkv == 47_500
 
 
+def test_what_prompts_share_is_promised_once_more_while_the_figures_are_fresh() -> None:
+    known = believed(SEEN)  # holds 20,000
+    assert known.promised(SETTINGS, 0.0) == 95_000
+    known.scraped(SETTINGS, SEEN, 1.0, read=50_000)
+    assert (known.promised(SETTINGS, 3.0), known.capkv) == (125_000, 95_000)
+    assert known.promised(SETTINGS, 3.1) == 95_000
+    known.scraped(SETTINGS, SEEN, 4.0, read=19_000)
+    assert known.promised(SETTINGS, 4.0) == 95_000
+    known.came_back()
+    assert known.promised(SETTINGS, 4.0) == 0
+
+
+def test_nothing_is_promised_of_a_memory_whose_size_is_not_known() -> None:
+    known = believed()
+    known.scraped(SETTINGS, replace(SEEN, kv_tokens=0), 0.0, read=50_000)
+    assert known.promised(SETTINGS, 0.0) == 0
+
+
 def test_the_rate_of_streams_is_that_of_the_time_in_which_no_prompt_was_read() -> None:
     quiet = believed(SEEN, replace(SEEN, generated=500))
     assert quiet.decode.predicted(10) == pytest.approx(50)

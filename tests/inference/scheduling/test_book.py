@@ -291,6 +291,17 @@ def test_a_prompt_larger_than_its_gate_runs_where_nothing_is_queued_and_only_the
     start(book, "next", uncached=9_900)  # 1 s of 10,000 tokens/s with what is queued
 
 
+def test_a_prompt_passes_a_gate_where_no_more_is_queued_than_it_has_cached() -> None:
+    book = book_of(capkv=10**9)
+    enqueue(book, "first", tenant="x", input=20_000)
+    enqueue(book, "next", tenant="y", input=30_000)
+    enqueue(book, "free", "free", input=30_000)
+    start(book, "first", uncached=20_000)
+    assert refused(book, "next", uncached=10_001) is Refusal.GATE
+    assert refused(book, "free", uncached=5000) is Refusal.GATE
+    start(book, "next", uncached=10_000)
+
+
 def test_lanes_leave_room_for_those_above_them() -> None:
     book = book_of(capn=10)
     for number in range(10):
@@ -352,6 +363,27 @@ def test_first_token_gives_back_the_queued_prefill_once() -> None:
         assert counts(book) == (100, 400, 2)
     assert book.first_token(NOW, "r", 2) is Answer.STALE
     assert book.first_token(NOW, "never", 1) is Answer.UNKNOWN
+
+
+def test_a_prompt_counts_as_read_from_its_first_token_until_its_lease_ends() -> None:
+    book = book_of()
+
+    def read() -> int:
+        return book.peek(NOW, 0, ["a"]).replicas["a"].read
+
+    for end in (lambda: book.settle(NOW, "r"), lambda: book.release(NOW, "r", 1, emitted=7)):
+        enqueue(book, "r")
+        start(book, "r")
+        assert read() == 0
+        for _ in range(2):
+            book.first_token(NOW, "r", 1)
+            assert read() == 100
+        end()
+        assert read() == 0
+    start(book, "r", attempt=1)
+    assert read() == 0
+    book.heartbeat(NOW, [("r", 2, 8)])
+    assert read() == 100
 
 
 def test_a_heartbeat_with_tokens_makes_up_for_a_first_token_that_was_lost() -> None:

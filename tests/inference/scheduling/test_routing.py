@@ -99,6 +99,14 @@ def test_s30_it_leaves_a_home_that_has_more_than_its_part_of_all_requests() -> N
     assert pick(CHAT, load("a", n=1, capn=256), load("b", capn=256), a=4000).why is Why.STICKY  # a few say nothing
 
 
+def test_s30_a_long_prompt_joins_the_queue_of_its_home_where_that_is_sooner_than_to_read_it_anew() -> None:
+    long = Demand("paid", 40_000, 500)  # 4 s anywhere else
+    home = load("a", qpf=30_000, capkv=0)
+    assert pick(long, home, load("b", capkv=0), a=38_000).why is Why.STICKY  # 3.2 s
+    assert pick(long, replace(home, qpf=38_001), load("b", capkv=0), a=38_000).why is Why.LEFT
+    assert pick(replace(long, lane="free"), home, load("b", capkv=0), a=38_000).id == "b"
+
+
 def test_s30_of_several_homes_the_best_one() -> None:
     assert pick(CHAT, load("a", n=5), load("b", n=2), load("c"), a=4000, b=4000).id == "b"
 

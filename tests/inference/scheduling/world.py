@@ -277,8 +277,13 @@ class World:
         assert len({lease.id for lease in running}) == len(running)
         for replica, counters in self.book.peek(self.now, 0, list(REPLICAS)).replicas.items():
             here = [lease for lease in running if lease.replica == replica]
-            expected = (sum(lease.qpf for lease in here), sum(lease.kv for lease in here), len(here))
-            assert (counters.qpf, counters.kv, counters.n) == expected
+            sums = (
+                sum(lease.qpf for lease in here),
+                sum(lease.kv for lease in here),
+                sum(lease.read for lease in here),
+            )
+            expected = (*sums, len(here))
+            assert (counters.qpf, counters.kv, counters.read, counters.n) == expected
             assert min(expected) >= 0
         by_lane = {lane: sum(lease.lane == lane for lease in running) for lane in LANES}
         assert self.book.running_by_lane() == by_lane
