@@ -5,7 +5,7 @@ Fail-open: without a fresh word from a runner nothing is predicted, and nobody i
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,10 +13,12 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chatsite.redis import ask
 from inference.redis import keys, rules
 from inference.redis.scheduler import Scheduler
 from inference.scheduling.outlook import Counted, Place, View
 from inference.scheduling.prediction import Prediction
+from inference.scheduling.settings import LANES
 
 __all__ = ["Outlook", "Place", "Seen", "before_next", "by_lane", "forget", "outlook", "publish", "see"]
 
@@ -106,22 +108,22 @@ async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: 
 async def _read_again(client: Redis, prefix: str, read: Seen | None) -> tuple[bytes | None, Outlook | None]:
     """Counters change many times in the second between two words of a runner, and most waits are shorter than that."""
     known = read.outlook.places if read is not None and read.outlook is not None else []
-    async with client.pipeline(transaction=False) as pipe:
-        pipe.get(keys.forecast(prefix))
-        pipe.hgetall(keys.lengths(prefix))
-        pipe.hgetall(keys.running(prefix))
-        for place in known:
-            pipe.hmget(keys.replica(prefix, place.id), ["qpf", "kv", "n"])
-        packed, lengths, running, *counters = await pipe.execute()
+    packed, lengths, running, *counters = await ask(
+        client,
+        ("GET", keys.forecast(prefix)),
+        ("HMGET", keys.lengths(prefix), *LANES),
+        ("HMGET", keys.running(prefix), *LANES),
+        *(("HMGET", keys.replica(prefix, place.id), "qpf", "kv", "n") for place in known),
+    )
     if packed is None:
         return None, None
     held = {place.id: Counted(*map(float, found)) for place, found in zip(known, counters, strict=True) if all(found)}
     return packed, _decode(packed).with_counters(by_lane(lengths), by_lane(running), held)
 
 
-def by_lane(raw: Mapping[bytes, bytes]) -> dict[str, int]:
-    """A hash of counts as Redis returns it."""
-    return {lane.decode(): int(count) for lane, count in raw.items()}
+def by_lane(counts: Sequence[bytes | None]) -> dict[str, int]:
+    """Of `LANES` in their order, as Redis has them; what it does not have is left out."""
+    return {lane: int(count) for lane, count in zip(LANES, counts, strict=True) if count is not None}
 
 
 async def outlook(client: Redis, model: str) -> Outlook | None:

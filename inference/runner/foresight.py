@@ -44,8 +44,8 @@ class Foresight:
         usable = self._pool.usable(peeked.replicas)
         loads = [self._pool.members[id].load(held, usable=True) for id, held in peeked.replicas.items() if id in usable]
         async with self._pool.client.pipeline(transaction=False) as pipe:
-            pipe.hgetall(keys.lengths(scheduler.prefix))
-            pipe.hgetall(keys.running(scheduler.prefix))
+            pipe.hmget(keys.lengths(scheduler.prefix), list(LANES))
+            pipe.hmget(keys.running(scheduler.prefix), list(LANES))
             pipe.hmget(keys.pace(scheduler.prefix), ["gap", "last"])
             lengths, running, (gap, last) = await pipe.execute()
         self.seen = Outlook(
