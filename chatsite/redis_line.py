@@ -131,7 +131,7 @@ class SharedLine:
 
     def __init__(self) -> None:
         self._line: Line | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[Line] | None = None
 
     async def ask(self, client: aioredis.Redis, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """As `Line.ask`."""
@@ -141,12 +141,25 @@ class SharedLine:
         return await line.ask(commands)
 
     async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
         if self._line is not None:
             await self._line.close()
 
     async def _opened(self, client: aioredis.Redis) -> Line:
-        async with self._opening:
-            if self._line is None or self._line.lost:
-                await self.close()
-                self._line = await Line.open(client)
-            return self._line
+        """One attempt for all that wait: where it fails, it has failed for each of them."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(client))
+            self._opening.add_done_callback(self._tried)
+        return await asyncio.shield(self._opening)
+
+    async def _open(self, client: aioredis.Redis) -> Line:
+        if self._line is not None:
+            await self._line.close()
+        self._line = await Line.open(client)
+        return self._line
+
+    def _tried(self, attempt: "asyncio.Task[Line]") -> None:
+        self._opening = None
+        if not attempt.cancelled():
+            attempt.exception()  # retrieved: whoever waits has it, if anybody still does

@@ -57,8 +57,14 @@ async def test_calls_one_after_the_other_keep_their_connection(database: None) -
 
 
 async def test_a_connection_without_work_is_given_back(database: None) -> None:
-    await asyncio.gather(*(run_db(backend) for _ in range(8)))
-    await wait_until(lambda: pool().get_stats()["pool_available"] >= pool().get_stats()["pool_size"] - 1, 10)  # ours
+    def lent() -> int:
+        found = pool().get_stats()
+        return int(found["pool_size"] - found["pool_available"])
+
+    used = set(await asyncio.gather(*(run_db(backend) for _ in range(8))))
+    most = lent()
+    assert most >= len(used)  # others may have some, too
+    await wait_until(lambda: lent() <= most - len(used), 10)
 
 
 async def test_what_fails_leaves_no_open_transaction_behind(database: None) -> None:

@@ -9,8 +9,10 @@ import pytest
 import pytest_asyncio
 import redis.asyncio as aioredis
 from django.conf import settings
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostConnection
-from redis.exceptions import DataError, NoScriptError, ResponseError
+from redis.exceptions import DataError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as Late
 
 from chatsite.redis import Call, Script, async_client, run_pipeline, send, sync_client
@@ -84,6 +86,24 @@ async def test_many_that_find_a_line_lost_open_one_together() -> None:
     answers = await asyncio.gather(*(shared.ask(client, [("CLIENT", "ID")]) for _ in range(20)))
     assert len({number for [number] in answers}) == 1
     await shared.close()
+
+
+async def test_a_server_that_accepts_and_says_nothing_fails_all_that_wait_at_once() -> None:
+    """And not one after the other, each after its own time."""
+    held: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    at_once = Retry(NoBackoff(), 0)
+    client = aioredis.Redis(host="127.0.0.1", port=port, socket_timeout=0.5, socket_connect_timeout=0.5, retry=at_once)
+    shared = SharedLine()
+    asked = [asyncio.create_task(shared.ask(client, [("PING",)])) for _ in range(10)]
+    done, _ = await asyncio.wait(asked, timeout=3)
+    assert len(done) == 10 and all(isinstance(each.exception(), RedisError) for each in done)
+    assert len(held) == 1
+    for writer in held:
+        writer.close()
+    server.close()
+    await client.aclose()
 
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:

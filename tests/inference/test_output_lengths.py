@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import pytest_asyncio
-from redis.exceptions import ConnectionError as RedisGone
+from redis.asyncio import Redis
 
 from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline
@@ -113,9 +113,5 @@ async def test_s25_the_default_is_read_anew_also_where_nothing_is_sent(scheduler
 
 
 async def test_without_redis_the_default_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Away:
-        async def evalsha(self, *args: object) -> None:
-            raise RedisGone
-
-    monkeypatch.setattr(output_lengths, "async_client", Away)
+    monkeypatch.setattr(output_lengths, "async_client", lambda: Redis(host="127.0.0.1", port=1))
     assert await expected(ORGANIZATION, MODEL) == DEFAULT

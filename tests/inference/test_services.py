@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
+from redis.exceptions import ConnectionError as LostConnection
 
 from chatsite.database import run_db
 from chatsite.ids import new_id
-from chatsite.redis import async_client
+from chatsite.redis import async_client, run_pipeline
 from inference import services, sweep
 from inference.models import Model, Request
 from inference.protocol import Prepared, Sampling
 from inference.redis import keys
+from inference.redis.scheduler import Scheduler
 from tests.conftest import Person
 from tests.inference.runner.conftest import model
 
@@ -40,6 +43,24 @@ def open_request(person: Person, prepared: Prepared, weight: float = 1.0) -> ser
         owner_id=new_id(),
         weight=weight,
     )
+
+
+async def test_a_connection_that_is_lost_while_a_request_is_submitted_costs_nothing(
+    person: Person, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stateless call only this process has the prompt."""
+    opened = await run_db(open_request, person, Prepared(model.name, [1, 2], Sampling(5), "salt"))
+    lost = iter([LostConnection("gone")])
+
+    async def once_lost(*args: Any) -> list[Any]:
+        for error in lost:
+            raise error
+        return await run_pipeline(*args)
+
+    monkeypatch.setattr(services, "run_pipeline", once_lost)
+    await services.submit(opened)
+    assert await async_client().exists(keys.prompt(opened.id))
+    assert await Scheduler(async_client(), model.name).place(str(opened.id)) is not None
 
 
 async def test_the_weight_of_a_plan_is_told_to_the_scheduler_and_again_after_redis_was_lost(
