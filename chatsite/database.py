@@ -1,7 +1,8 @@
 """Database calls from async code: in threads, as many as the connection pool serves, never the one shared thread.
 
 A thread keeps its connection from one call to the next: to take it from the pool, have it checked there by a round trip
-and give it back costs more than most calls. One that gets no more work gives it back.
+and give it back costs more than most calls. One that gets no more work gives it back, and so does one after each call
+while others wait for the pool.
 """
 
 import asyncio
@@ -107,7 +108,7 @@ def _answer(call: Callable[[], R], loop: asyncio.AbstractEventLoop, answer: "asy
         try:
             tell: Told = partial(_set_result, answer, call())
         finally:
-            _give_back(_is_left_dirty)
+            _give_back(_is_to_go)
     except BaseException as error:
         tell = partial(_set_exception, answer, error)
     return partial(_tell, loop, tell)
@@ -136,8 +137,14 @@ def _is_gone(connection: BaseDatabaseWrapper) -> bool:
     return bool(poll.poll(0))
 
 
-def _is_left_dirty(connection: BaseDatabaseWrapper) -> bool:
-    return connection.errors_occurred or not connection.autocommit
+def _is_to_go(connection: BaseDatabaseWrapper) -> bool:
+    """Left dirty, or wanted by another thread: while the pool is short of connections, each call has one in its turn."""
+    return connection.errors_occurred or not connection.autocommit or _others_wait(connection)
+
+
+def _others_wait(connection: BaseDatabaseWrapper) -> bool:
+    pool = getattr(connection, "pool", None)
+    return pool is not None and pool.get_stats()["requests_waiting"] > 0
 
 
 def _set_result(answer: "asyncio.Future[Any]", result: object) -> None:

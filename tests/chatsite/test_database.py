@@ -127,3 +127,23 @@ def test_a_process_ends_when_its_calls_have() -> None:
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "chatsite.settings"}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.returncode) == ("done\n", 0)
+
+
+async def test_while_the_pool_is_short_of_connections_each_call_has_one_in_its_turn(database: None) -> None:
+    """As after a restart, when a pool comes back to its size only by and by."""
+    found = pool().get_stats()
+    lent = found["pool_size"] - found["pool_available"]  # the test's own, and what others have
+    taken = [pool().getconn() for _ in range(pool().max_size - lent - 2)]
+    done, until = [0] * 6, time.monotonic() + 1.5
+
+    async def ask(number: int) -> None:
+        while time.monotonic() < until:
+            await run_db(backend)
+            done[number] += 1
+
+    try:
+        await asyncio.gather(*map(ask, range(6)))
+    finally:
+        for each in taken:
+            pool().putconn(each)
+    assert min(done) >= 5 and sum(done) >= 30, done
