@@ -138,7 +138,7 @@ def _is_gone(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _is_to_go(connection: BaseDatabaseWrapper) -> bool:
-    """Left dirty, or wanted by another thread: while the pool is short of connections, each call has one in its turn."""
+    """Left dirty, or wanted by another thread: while the pool is short, each call has a connection in its turn."""
     return connection.errors_occurred or not connection.autocommit or _others_wait(connection)
 
 
