@@ -23,6 +23,7 @@ from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
+from psycopg.pq import TransactionStatus
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,7 +140,8 @@ def _is_gone(connection: BaseDatabaseWrapper) -> bool:
 
 def _is_to_go(connection: BaseDatabaseWrapper) -> bool:
     """Left dirty, or wanted by another thread: while the pool is short, each call has a connection in its turn."""
-    return connection.errors_occurred or not connection.autocommit or _others_wait(connection)
+    within = connection.connection.info.transaction_status != TransactionStatus.IDLE
+    return within or connection.errors_occurred or not connection.autocommit or _others_wait(connection)
 
 
 def _others_wait(connection: BaseDatabaseWrapper) -> bool:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
 
+import structlog
+from django.db import DatabaseError, InterfaceError
+
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.errors import AppError, InvalidInput, RateLimited, Unavailable
@@ -18,6 +21,7 @@ from inference.finishing import result_of
 from inference.models import Model, Request, RequestStatus
 from inference.protocol import EndEvent, LogEvent, Result, TokensEvent
 
+log = structlog.get_logger(__name__)
 SILENT_SECONDS = 5  # without a word from the log for so long, the row is read
 LOST = "The text of this answer was lost. Send the call again."
 
@@ -76,8 +80,8 @@ async def _follow(index: int, request_id: UUID, model: Model | None) -> AsyncGen
     position = tokens = silent = 0
     alignment = Alignment(await tokenization.decoder(model, [])) if model is not None else None
     result: Result | None = None
-    log = cast(AsyncGenerator[LogEvent | None, None], events.tail(request_id))
-    async with aclosing(log) as entries:
+    tail = cast(AsyncGenerator[LogEvent | None, None], events.tail(request_id))
+    async with aclosing(tail) as entries:
         async for entry in entries:
             if isinstance(entry, TokensEvent):
                 silent, result = 0, None
@@ -92,12 +96,12 @@ async def _follow(index: int, request_id: UUID, model: Model | None) -> AsyncGen
                 if text or shown:
                     yield Piece(index, text, shown)
             elif isinstance(entry, EndEvent):
-                result = entry.result or await _read_result(request_id)
+                result = entry.result or await _result_in_the_end(request_id)
                 break
             elif entry is None:
                 silent += 1
                 if silent >= SILENT_SECONDS:
-                    silent, before, result = 0, result, await _read_result(request_id)
+                    silent, before, result = 0, result, await _result_so_far(request_id)
                     # A row is terminal before its log says so: what the log lacks yet is waited for once more.
                     if result is not None and (before is not None or _has_all(result, tokens)):
                         break
@@ -116,6 +120,25 @@ def _whole(result: Result | None, tokens: int) -> Result:
     if result is None or not _has_all(result, tokens):
         raise Unavailable(LOST)
     return result
+
+
+async def _result_in_the_end(request_id: UUID) -> Result | None:
+    """Of a log that has ended. While PostgreSQL is away it is waited for: the answer is there, and is paid for."""
+    while True:
+        try:
+            return await _read_result(request_id)
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("how a call ended is not known yet", request=str(request_id), error=str(error))
+            await asyncio.sleep(1)
+
+
+async def _result_so_far(request_id: UUID) -> Result | None:
+    """None also while PostgreSQL is away: the runner goes on, and so does who reads its log."""
+    try:
+        return await _read_result(request_id)
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("a silent call cannot be looked up", request=str(request_id), error=str(error))
+        return None
 
 
 async def _read_result(request_id: UUID) -> Result | None:

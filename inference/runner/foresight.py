@@ -9,7 +9,7 @@ from inference.forecast import Outlook, Place, by_lane
 from inference.models import Request
 from inference.redis import keys, rules
 from inference.runner.pool import Pool
-from inference.scheduling.prediction import Predictor
+from inference.scheduling.prediction import Predictor, shortest_of
 from inference.scheduling.settings import LANES
 
 MEAN_ALPHA = 0.1
@@ -21,8 +21,15 @@ class Foresight:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._predictors = {lane: Predictor(rules.settings().prediction) for lane in LANES}
+        self._take_up_settings()
         self._uncached = dict.fromkeys(LANES, 0.0)  # tokens of a request, by lane: a moving average
         self.seen: Outlook | None = None
+
+    def _take_up_settings(self) -> None:
+        """They may have been changed."""
+        for lane, predictor in self._predictors.items():
+            predictor.settings = rules.settings().prediction
+            predictor.shortest = shortest_of(rules.settings(), lane)
 
     def placed(self, lane: str, uncached: int) -> None:
         """A request of the lane was given to a replica, which has to prefill so many tokens of it."""
@@ -37,8 +44,7 @@ class Foresight:
 
     async def look(self) -> None:
         """Sees how the queues and replicas are, and tells it. Raises RedisError."""
-        for predictor in self._predictors.values():
-            predictor.settings = rules.settings().prediction  # may have been changed
+        self._take_up_settings()
         scheduler, ready = self._pool.scheduler, [member.id for member in self._pool.ready]
         peeked = await scheduler.peek(0, ready)
         usable = self._pool.usable(peeked.replicas)

@@ -81,7 +81,11 @@ async def test_what_fails_leaves_no_open_transaction_behind(database: None) -> N
             cursor.execute("SELECT 1")
         return str(connection.connection.info.transaction_status.name)
 
-    for wrong in (fail, forget):
+    def begin() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+
+    for wrong in (fail, forget, begin):
         with suppress(DataError):
             await run_db(wrong)
         assert await run_db(state) == "IDLE"

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import OperationalError
 
 from chatsite.errors import Unavailable
 from chatsite.ids import new_id
@@ -52,3 +53,21 @@ async def test_a_text_that_never_comes_is_lost(monkeypatch: pytest.MonkeyPatch) 
     told(monkeypatch, [None] * 2 * SILENT_SECONDS)
     with pytest.raises(Unavailable, match="lost"):
         await asyncio.wait_for(followed(), 5)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_while_postgresql_is_away_a_stream_goes_on_and_its_end_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """The answer is there, and is paid for."""
+    last = EndEvent("2-1000", None if ended else RESULT)
+    told(monkeypatch, [*[None] * 2 * SILENT_SECONDS, TOKENS, last])
+    away = iter([OperationalError("away")] * 3)
+
+    async def row(_request_id: UUID) -> Result:
+        for error in away:
+            raise error
+        return RESULT
+
+    monkeypatch.setattr(reader, "_read_result", row)
+    assert await asyncio.wait_for(followed(), 10) == [Piece(0, "Hi", None), Ended(0, RESULT)]
