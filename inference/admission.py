@@ -11,7 +11,7 @@ from inference.errors import HighDemand
 from inference.forecast import Seen
 from inference.protocol import Decided
 from inference.redis import rules
-from inference.scheduling.admission import Action, Admission, admit
+from inference.scheduling.admission import Action, Admission, admit, is_in_time
 from inference.scheduling.prediction import Prediction
 
 _random = random.Random()
@@ -52,13 +52,22 @@ async def decide(model: str, lane: str, tenant: str, input: int, output: int, sm
         in_its_share=outlook.in_its_share(rules.settings(), lane),
     )
     # Whoever would start at once is let in whatever is predicted: if nobody were, nothing would be learned any more.
-    if admission.action is Action.QUEUE or outlook.has_place(lane, input, output, since):
+    let_in = admission.action is Action.QUEUE or outlook.has_place(lane, input, output, since)
+    if let_in or (admission.action is Action.SHED and await _is_alone(model, ask, seen, prediction)):
         seen.count(lane, tenant)
         return Decided(model, _record(prediction, admission))
     if admission.action is Action.FALLBACK and (moved := await _moved(model, smaller, other, ask, admission.x)):
         return moved
     seconds = math.ceil(admission.retry_after or 1)
     raise HighDemand(f"High demand. Try again in {seconds} s.", retry_after=seconds)
+
+
+async def _is_alone(model: str, ask: _Ask, seen: Seen, prediction: Prediction) -> bool:
+    """Whether it is the only one of its organization, and expected in time."""
+    waiting = (seen.outlook.waiting.get(ask.lane, 0) if seen.outlook else 0) + seen.let_in[ask.lane]
+    if seen.let_in_of[ask.lane, ask.tenant] or not is_in_time(rules.settings(), ask.lane, prediction, waiting):
+        return False
+    return not await forecast.under_way(async_client(), model, ask.lane, ask.tenant)
 
 
 async def _moved(model: str, smaller: str | None, other: Seen | None, ask: _Ask, x: float | None) -> Decided | None:

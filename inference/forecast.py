@@ -20,7 +20,7 @@ from inference.scheduling.outlook import Counted, Place, View
 from inference.scheduling.prediction import Prediction
 from inference.scheduling.settings import LANES
 
-__all__ = ["Outlook", "Place", "Seen", "before_next", "by_lane", "forget", "outlook", "publish", "see"]
+__all__ = ["Outlook", "Place", "Seen", "before_next", "by_lane", "forget", "outlook", "publish", "see", "under_way"]
 
 FRESH_SECONDS = 5  # an older word says nothing
 REREAD_SECONDS = 0.05
@@ -103,6 +103,16 @@ async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: 
         log.warning("nothing is known of those ahead", error=str(error))
         return waiting + since
     return min(before, waiting + since)
+
+
+async def under_way(client: Redis, model: str, lane: str, tenant: str) -> int:
+    """Requests of the tenant that wait or run; none while Redis does not say."""
+    try:
+        [live] = await ask(client, ("HGET", keys.live(keys.scheduler(model), lane), tenant))
+    except (RedisError, OSError) as error:
+        log.warning("nothing is known of what is under way", error=str(error))
+        return 0
+    return int(live or 0)
 
 
 async def _read_again(client: Redis, prefix: str, read: Seen | None) -> tuple[bytes | None, Outlook | None]:

@@ -13,7 +13,7 @@ from benchmarks.simulator.cluster import SHED, Cluster, Replica, Request
 from benchmarks.simulator.replica_view import ReplicaView
 from benchmarks.simulator.tickets import Audit, Options, Ticket
 from benchmarks.simulator.upkeep import Upkeep
-from inference.scheduling.admission import Action, RetryBudget, admit, should_preempt, victim
+from inference.scheduling.admission import Action, RetryBudget, admit, is_in_time, should_preempt, victim
 from inference.scheduling.book import Book, Committed, Counters, Head
 from inference.scheduling.outlook import Counted, Place, View
 from inference.scheduling.prediction import Predictor, shortest_of
@@ -177,6 +177,7 @@ class Scheduler:
         spared = self.seen.in_its_share(self.settings, job.lane)
         admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng, in_its_share=spared)
         taken = self.seen.takes(self.settings, job.lane, job.input, ticket.expected_output, since)
+        taken = taken or self._is_alone(ticket, waiting)
         if self.options.shedding and admission.action is Action.SHED and not taken:
             self.audit.shed += 1
             ticket.let_in = self.rng.random() < self.options.control
@@ -186,6 +187,12 @@ class Scheduler:
         self.let_in[job.lane] += 1
         self.let_in_of[job.lane, job.tenant] += 1
         return True
+
+    def _is_alone(self, ticket: Ticket, waiting: int) -> bool:
+        lane, tenant, prediction = ticket.request.job.lane, ticket.request.job.tenant, ticket.prediction
+        if prediction is None or self.let_in_of[lane, tenant] or self.book.under_way(lane, tenant):
+            return False
+        return is_in_time(self.settings, lane, prediction, waiting)
 
     def _before_next(self, lane: str, tenant: str) -> int:
         return self.book.before_next(self.now_ms, lane, tenant, self.let_in_of[lane, tenant])

@@ -85,6 +85,11 @@ def running(prefix: str) -> str:
     return f"{prefix}:run"
 
 
+def live(prefix: str, lane: str) -> str:
+    """How many requests are not settled, by tenant."""
+    return f"{prefix}:live:{lane}"
+
+
 def outputs(prefix: str, organization_id: UUID) -> str:
     """How long an organization's latest answers became."""
     return f"{prefix}:outputs:{organization_id}"

@@ -297,6 +297,10 @@ class Book:
         """
         return self._backlog.lanes[lane].before_next(tenant, coming, self.settings.order.clamp)
 
+    def under_way(self, lane: str, tenant: str) -> int:
+        """Requests of the tenant that are not settled."""
+        return self._backlog.lanes[lane].live.get(tenant, 0)
+
     def running(self) -> tuple[Running, ...]:
         """All live leases (also those that have expired and are not reaped yet)."""
         return tuple(request.running() for request in self._ledger.leased.values())

@@ -37,11 +37,11 @@ async def idle_too(**changes: object) -> None:
     await forecast.publish(async_client(), keys.scheduler("idle"), Outlook(**values))  # type: ignore[arg-type]
 
 
-async def queue_up(tenant: str, requests: int) -> None:
+async def queue_up(tenant: str, requests: int, lane: str = "free") -> None:
     scheduler = Scheduler(async_client(), MODEL)
     for number in range(requests):
         said = {"input": 500, "uncached": 500, "kv": 600, "deadline": 10**13, "peak_rate": 0.0}
-        await scheduler.run(scheduler.enqueue_call(f"{tenant}-{number}", "free", tenant, **said))  # type: ignore[arg-type]
+        await scheduler.run(scheduler.enqueue_call(f"{tenant}-{number}", lane, tenant, **said))  # type: ignore[arg-type]
 
 
 async def test_without_a_word_of_a_runner_everybody_is_let_in() -> None:
@@ -147,11 +147,28 @@ async def test_a_flood_of_others_turns_nobody_away_who_is_served_before_most_of_
             await admission.decide(MODEL, "free", "newcomer", 500, 100)
 
 
+async def test_who_has_nothing_else_under_way_is_judged_by_what_is_expected() -> None:
+    """The margin is the lane's, and as wide as one organization's flood has made it."""
+    wide = {lane: Learned(1.0, 50.0, True) for lane in KNOWN}
+    await seen(learned=wide, uncached={"free": 500.0}, places=[Place("a", 5, 0, 8, 100_000, 8, 1000.0, 1.0)])
+    assert (await admission.decide(MODEL, "free", "newcomer", 500, 100)).record["shed_probability"] == 1.0
+    with pytest.raises(HighDemand):  # that one is on its way
+        await admission.decide(MODEL, "free", "newcomer", 500, 100)
+    await queue_up("flood", 100)
+    forecast.forget()
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "free", "flood", 500, 100)
+    with pytest.raises(HighDemand):  # it is not expected in time
+        await admission.decide(MODEL, "free", "another", 4000, 100)
+    assert await admission.decide(MODEL, "free", "another", 500, 100)
+
+
 async def test_paying_work_is_not_turned_away_while_lesser_work_has_more_than_its_share() -> None:
     late = {"learned": {lane: Learned(1.0, 30.0, True) for lane in KNOWN}, "waiting": {"paid": 9}}
     await seen(**late, uncached={"paid": 500.0}, running={"free": 8}, places=[PLACE])
     assert (await admission.decide(MODEL, "paid", TENANT, 500, 100)).record["x"] > 2
     forecast.forget()
+    await queue_up(TENANT, 1, "paid")
     await seen(**late, uncached={"paid": 500.0}, running={"free": 2, "paid": 6}, places=[PLACE])
     with pytest.raises(HighDemand):
         await admission.decide(MODEL, "paid", TENANT, 500, 100)
