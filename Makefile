@@ -4,7 +4,7 @@ PYTEST = $(PYTHON) -m pytest tests
 TYPED = chatsite conversations inference quotas deploy manage.py
 SOURCES = $(TYPED) tests benchmarks
 
-.PHONY: run test test-pages test-modules test-long check bench bench-crowd bench-scheduler bench-flood simulate screenshots fmt clean lock app dev engine
+.PHONY: run test test-pages test-modules test-long check bench bench-crowd bench-scheduler bench-reserve bench-flood simulate screenshots fmt clean lock app dev engine
 
 run: app ## Install what is missing and run the whole site on this machine; PORT, HOST, CHATSITE_MODELS change it
 	@exec $(PYTHON) manage.py up --follow-parent
@@ -41,6 +41,9 @@ bench-crowd: dev ## A thousand streams at once: gaps between tokens, memory
 
 bench-scheduler: dev ## Cycles that one Redis core does, and the time of each operation; ARGS=--beside=COMMIT compares
 	$(PYTHON) -m benchmarks.scheduling $(ARGS)
+
+bench-reserve: dev ## What a reservation and its settlement cost in Redis, under load
+	$(PYTHON) -m benchmarks.reserving $(ARGS)
 
 bench-flood: dev engine ## A paying user beside a flood of free requests; ARGS=--real on the real vLLM
 	$(PYTHON) -m benchmarks.floods $(ARGS)
