@@ -200,7 +200,7 @@ async def follows(page: Page) -> bool:
 
 async def test_the_view_follows_only_from_the_bottom(visitor: Visitor) -> None:
     page = visitor.page
-    visitor.site.engine("options", tokens_per_second=200)
+    visitor.site.engine("options", tokens_per_second=120)
     await begin(visitor, "Go on and on")
     await visitor.reply_grows(beyond=3000)
     assert await follows(page)
