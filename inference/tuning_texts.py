@@ -99,7 +99,6 @@ OTHERS = {
     "prediction.samples": Text("samples", "How many are kept for the quantile."),
     "prediction.min_samples": Text("samples", "Until there are so many nothing is decided by prediction."),
     "prediction.shortest_seconds": Text("s", "A shorter prediction is compared as this."),
-    "prediction.shortest_share": Text("of the objective", "A shorter prediction is compared as this."),
     "admission.queue_to": Text("predicted p90 / objective", "Below this everybody may wait."),
     "admission.fallback_from": Text("predicted p90 / objective", "Above this a smaller model is used, if allowed."),
     "admission.offer_smaller_seconds": Text("s", "Who waits longer is offered a smaller model."),

@@ -16,7 +16,7 @@ from benchmarks.simulator.upkeep import Upkeep
 from inference.scheduling.admission import Action, RetryBudget, admit, is_in_time, should_preempt, victim
 from inference.scheduling.book import Book, Committed, Counters, Head
 from inference.scheduling.outlook import Counted, Place, View
-from inference.scheduling.prediction import Predictor, shortest_of
+from inference.scheduling.prediction import Predictor
 from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes
 from inference.scheduling.routing import Demand, Load, assess, choose, usable, with_best_match_first
 from inference.scheduling.settings import LANES, SchedulerSettings
@@ -44,9 +44,7 @@ class Scheduler:
         self.audit = Audit()
         self.tickets: dict[str, Ticket] = {}
         self.views: dict[str, ReplicaView] = {}
-        self.predictors = {
-            lane: Predictor(self.settings.prediction, shortest_of(self.settings, lane)) for lane in LANES
-        }
+        self.predictors = {lane: Predictor(self.settings.prediction) for lane in LANES}
         self.retries = RetryBudget(self.settings.admission)
         self.runners = list(range(self.options.runners))
         self.redis_up = True

@@ -9,7 +9,7 @@ from inference.forecast import Outlook, Place, by_lane
 from inference.models import Request
 from inference.redis import keys, rules
 from inference.runner.pool import Pool
-from inference.scheduling.prediction import Predictor, shortest_of
+from inference.scheduling.prediction import Predictor
 from inference.scheduling.settings import LANES
 
 MEAN_ALPHA = 0.1
@@ -27,9 +27,8 @@ class Foresight:
 
     def _take_up_settings(self) -> None:
         """They may have been changed."""
-        for lane, predictor in self._predictors.items():
+        for predictor in self._predictors.values():
             predictor.settings = rules.settings().prediction
-            predictor.shortest = shortest_of(rules.settings(), lane)
 
     def placed(self, lane: str, uncached: int) -> None:
         """A request of the lane was given to a replica, which has to prefill so many tokens of it."""

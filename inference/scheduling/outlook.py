@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from inference.scheduling.capacity import slots
-from inference.scheduling.prediction import Ahead, Learned, Prediction, lane_share, shortest_of
+from inference.scheduling.prediction import Ahead, Learned, Prediction, lane_share
 from inference.scheduling.routing import Demand, Load, assess
 from inference.scheduling.settings import LANES, SchedulerSettings
 
@@ -69,7 +69,7 @@ class View(msgspec.Struct, frozen=True):
         """
         before = self.waiting.get(lane, 0) if ahead is None else ahead
         learned = self.learned.get(lane, Learned())
-        return learned.predict(shortest_of(settings, lane), self.ahead(settings, Demand(lane, input, output), before))
+        return learned.predict(settings.prediction, self.ahead(settings, Demand(lane, input, output), before))
 
     def with_counters(
         self, waiting: Mapping[str, int], running: Mapping[str, int], counters: Mapping[str, Counted]

@@ -59,16 +59,6 @@ class Prediction:
     trusted: bool  # enough samples to decide by
 
 
-def shortest_of(settings: SchedulerSettings, lane: str) -> float:
-    """Seconds below which predictions are not told apart.
-
-    A wait that is small beside the objective may be many times what was expected and matters to nobody. Without such a
-    least, those that have nobody ahead of them are thought to vary as much as those behind a flood.
-    """
-    rules, objective = settings.prediction, settings.lane(lane).objective_seconds or 0.0
-    return max(rules.shortest_seconds, rules.shortest_share * objective)
-
-
 @dataclass(frozen=True, slots=True)
 class Learned:
     """What a `Predictor` knows: `constant` seconds and `correction` times the raw ones are expected.
@@ -81,11 +71,10 @@ class Learned:
     trusted: bool = False
     constant: float = 0.0
 
-    def predict(self, shortest: float, ahead: Ahead) -> Prediction:
-        """`shortest`: see `shortest_of`."""
+    def predict(self, settings: PredictionSettings, ahead: Ahead) -> Prediction:
         raw = raw_seconds(ahead)
         expected = self.constant + raw * self.correction
-        p90 = max(expected, shortest) * self.spread
+        p90 = max(expected, settings.shortest_seconds) * self.spread
         return Prediction(raw, expected, p90, self.trusted and math.isfinite(raw))
 
 
@@ -97,10 +86,8 @@ class Predictor:
     raise; so what is expected is the part of it that half of the requests kept.
     """
 
-    def __init__(self, settings: PredictionSettings, shortest: float | None = None) -> None:
-        """`shortest`: see `shortest_of`; both may be changed at any time."""
+    def __init__(self, settings: PredictionSettings) -> None:
         self.settings = settings
-        self.shortest = settings.shortest_seconds if shortest is None else shortest
         self.samples = 0
         self._line = _Line()
         self._ratios: deque[float] = deque(maxlen=settings.samples)  # actual / what the line says
@@ -113,7 +100,7 @@ class Predictor:
         return Learned(factor * self._middle, self._p90 / self._middle, trusted, constant * self._middle)
 
     def predict(self, ahead: Ahead) -> Prediction:
-        return self.learned.predict(self.shortest, ahead)
+        return self.learned.predict(self.settings, ahead)
 
     def observe(self, predicted: Prediction, actual: float) -> None:
         """`actual` seconds from acceptance to the first token, for one that was neither cancelled nor preempted."""
@@ -122,7 +109,7 @@ class Predictor:
         rules = self.settings
         self.samples += 1
         constant, factor = self._line.fitted(rules)
-        self._ratios.append(actual / max(constant + factor * predicted.raw, self.shortest))
+        self._ratios.append(actual / max(constant + factor * predicted.raw, rules.shortest_seconds))
         if self.samples >= rules.min_samples:
             self._middle = min(max(quantile(list(self._ratios), 0.5), rules.correction_low / factor), 1.0)
         self._p90 = max(quantile(list(self._ratios), rules.quantile), self._middle)

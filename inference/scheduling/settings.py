@@ -201,7 +201,6 @@ class PredictionSettings(Section):
     samples: int = number(200, 1, 100_000)  # kept for the quantile
     min_samples: int = number(20, 1, 100_000)  # until then nothing is decided by prediction
     shortest_seconds: float = number(0.02, 0.0001, 10.0)  # a shorter prediction is compared as this
-    shortest_share: float = number(0.2, 0.0, 1.0)  # of the lane's objective: as the one before, where it is longer
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from inference.scheduling.prediction import Ahead, Predictor, lane_share, raw_seconds, shortest_of
+from inference.scheduling.prediction import Ahead, Predictor, lane_share, raw_seconds
 from inference.scheduling.settings import SchedulerSettings
 
 SETTINGS = SchedulerSettings()
@@ -94,18 +94,3 @@ def test_what_cannot_be_compared_is_not_learned_from() -> None:
     predictor.observe(predictor.predict(replace(IDLE, slots=0)), 3.0)
     predictor.observe(predictor.predict(IDLE), -1.0)
     assert predictor.samples == 0
-
-
-def test_who_has_nobody_ahead_is_not_taken_to_wait_as_uncertainly_as_a_flood() -> None:
-    """Short waits vary by many times what is expected, and matter to nobody."""
-    settings = SchedulerSettings()
-    shortest = shortest_of(settings, "free")
-    assert shortest == 1.0 and shortest_of(settings, "paid") == 0.2
-    assert shortest_of(settings, "batch") == settings.prediction.shortest_seconds
-    predictor, rng = Predictor(settings.prediction, shortest), random.Random(1)
-    nobody, flood = Ahead(0, 0, 1, 4.0, 1000.0, 0.001), Ahead(40, 0, 0, 4.0, 1000.0, 0.001)
-    for number in range(200):
-        ahead, actual = (flood, rng.uniform(8, 14)) if number % 3 else (nobody, rng.choice([0.01, 0.02, 1.3]))
-        predictor.observe(predictor.predict(ahead), actual)
-    assert predictor.predict(nobody).p90 < 3.5  # 0.7 of the objective: let in
-    assert predictor.predict(flood).p90 > 8
