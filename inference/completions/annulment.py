@@ -1,7 +1,5 @@
 """An answer in one piece that fails costs nothing, also where some of its choices were complete by then."""
 
-import asyncio
-import time
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -11,10 +9,9 @@ from redis.exceptions import RedisError
 
 from chatsite.database import run_db
 from chatsite.errors import NotFound
+from inference.completions.ending import until_done
 from quotas import services as quota_services
 
-WITHIN_SECONDS = 60.0  # all choices of a call that failed are being cancelled: they settle in a moment
-STEP_SECONDS = 0.5
 log = structlog.get_logger(__name__)
 
 
@@ -23,13 +20,7 @@ async def annul(requests: Iterable[UUID]) -> None:
 
     Should this process end before, they stay charged: whoever asks for it gets a refund by hand.
     """
-    left, deadline = list(requests), time.monotonic() + WITHIN_SECONDS
-    while left:
-        left = [each for each in left if not await _annulled(each)]
-        if left and time.monotonic() > deadline:
-            log.warning("not taken back", requests=[str(each) for each in left])
-            return
-        await asyncio.sleep(STEP_SECONDS if left else 0)
+    await until_done("taken back", _annulled, requests)
 
 
 async def _annulled(request_id: UUID) -> bool:

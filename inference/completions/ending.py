@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError
 
 from inference import services
 
-WITHIN_SECONDS = 60.0  # that PostgreSQL may be away
+WITHIN_SECONDS = 60.0  # that PostgreSQL may be away, or what is cancelled takes to settle
 STEP_SECONDS = 0.5
 going: set[asyncio.Task[Any]] = set()  # strong references: the loop keeps only weak ones
 log = structlog.get_logger(__name__)
@@ -25,15 +25,20 @@ def go_on(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return task
 
 
-async def cancel(requests: Iterable[UUID]) -> None:
-    """Cancels each, however often it takes: nobody else would while this process is there."""
+async def until_done(what: str, does: Callable[[UUID], Awaitable[bool]], requests: Iterable[UUID]) -> None:
+    """Tries each again until it says that it is done, for a minute. `what` is not done then, for the log."""
     left, deadline = list(requests), time.monotonic() + WITHIN_SECONDS
     while left:
-        left = [each for each in left if not await _cancelled(each)]
+        left = [each for each in left if not await does(each)]
         if left and time.monotonic() > deadline:
-            log.warning("not cancelled", requests=[str(each) for each in left])
+            log.warning(f"not {what}", requests=[str(each) for each in left])
             return
         await asyncio.sleep(STEP_SECONDS if left else 0)
+
+
+async def cancel(requests: Iterable[UUID]) -> None:
+    """Cancels each, however often it takes: nobody else would while this process is there."""
+    await until_done("cancelled", _cancelled, requests)
 
 
 async def _cancelled(request_id: UUID) -> bool:
