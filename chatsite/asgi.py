@@ -1,6 +1,5 @@
 """The ASGI application: raw streaming routes ahead of Django, WebSockets by Channels."""
 
-import gc
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "chatsite.settings")
@@ -11,6 +10,7 @@ from django.core.asgi import get_asgi_application
 django_application = get_asgi_application()  # loads the apps, so it comes before every import of ours
 
 from chatsite.daphne_limits import adapt_daphne  # noqa: E402
+from chatsite.garbage import collect_seldom  # noqa: E402
 from chatsite.raw import RawRouter  # noqa: E402
 from conversations.routing import websocket_application  # noqa: E402
 from conversations.streams import ROUTES  # noqa: E402
@@ -23,5 +23,4 @@ application = ProtocolTypeRouter(
         "websocket": websocket_application,
     }
 )
-gc.collect()
-gc.freeze()  # what was loaded stays: looking for garbage in it, again and again, would hold up every stream
+collect_seldom()

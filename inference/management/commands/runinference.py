@@ -1,13 +1,13 @@
 """Runs a runner process."""
 
 import asyncio
-import gc
 import signal
 from typing import Any
 
 import uvloop
 from django.core.management.base import BaseCommand
 
+from chatsite.garbage import collect_seldom
 from chatsite.redis import close_async_client
 from inference.replicas import close_session
 from inference.runner.process import Runner
@@ -17,8 +17,7 @@ class Command(BaseCommand):
     help = "Takes requests from the queues and streams them from the engines, until SIGTERM or Ctrl-C."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        gc.collect()
-        gc.freeze()  # as in chatsite/asgi.py
+        collect_seldom()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # a third less CPU for each token
             runner.run(_serve())
 
