@@ -1,30 +1,27 @@
 """Conversations in the admin: who, when, how much. What was said: only with a reason (conversations.reading)."""
 
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.http import HttpRequest
 
-from chatsite.accounts.models import User
 from chatsite.accounts.protocol import Principal
 from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import NOTHING, Link, id_link, joined, list_link, row_link, short_link
-from chatsite.errors import InvalidInput, NotFound
+from chatsite.admin_reading import ReadWithReason
 from chatsite.look_only import LookOnlyAdmin
-from chatsite.reasons import LEAST_REASON, MOST_REASON
 from conversations import reading, services, shares
 from conversations.models import Conversation, Message, Share, TextAccess
 
 
 @admin.register(Conversation)
-class ConversationAdmin(LookOnlyAdmin):
+class ConversationAdmin(ReadWithReason, LookOnlyAdmin):
+    may_read = staticmethod(reading.may_read)
+    read_with_reason = staticmethod(reading.read_with_reason)
     list_display = ["brief", "user_link", "model", "turns", "created_at", "updated_at"]
     list_filter = ["model", MadeFilter]
     list_select_related = ["user", "model"]
@@ -79,53 +76,6 @@ class ConversationAdmin(LookOnlyAdmin):
         count = Message.objects.filter(conversation__in=rows).count()
         return [str(row) for row in rows], {"conversations": len(rows), "messages": count}, set(), []
 
-    # Reading
-
-    def get_urls(self) -> list[Any]:
-        address = path(
-            "<uuid:conversation_id>/read/",
-            self.admin_site.admin_view(self.read_view),
-            name="conversations_conversation_read",
-        )
-        return [address, *super().get_urls()]
-
-    def read_view(self, request: HttpRequest, conversation_id: UUID) -> HttpResponse:
-        """Asks why, each time; shows the text only in answer to that."""
-        staff = cast(User, request.user)
-        if not reading.may_read(staff):
-            raise PermissionDenied
-        if not Conversation.objects.filter(id=conversation_id).exists():
-            raise Http404
-        context: dict[str, Any] = {"reason": "", "error": "", "reading": None}
-        status = 200
-        if request.method == "POST":
-            context["reason"] = request.POST.get("reason", "")
-            try:
-                context["reading"] = reading.read_with_reason(staff, conversation_id, context["reason"])
-            except InvalidInput as error:
-                context["error"], status = error.message, 400
-            except NotFound as error:
-                raise Http404 from error
-        return self._read_page(request, conversation_id, context, status)
-
-    def _read_page(
-        self, request: HttpRequest, conversation_id: UUID, context: dict[str, Any], status: int
-    ) -> HttpResponse:
-        page = {
-            **self.admin_site.each_context(request),
-            "title": "Read the text",
-            "opts": self.opts,
-            "original": Conversation(id=conversation_id),
-            "conversation": f"conv_{conversation_id}",
-            "back": reverse("admin:conversations_conversation_change", args=[conversation_id]),
-            "least": LEAST_REASON,
-            "most": MOST_REASON,
-            **context,
-        }
-        answer = TemplateResponse(request, "admin/conversations/conversation/read.html", page, status=status)
-        answer["Cache-Control"] = "no-store"
-        return answer
-
     # Columns
 
     @admin.display(description="user")
@@ -154,7 +104,7 @@ class ConversationAdmin(LookOnlyAdmin):
 
     @admin.display(description="what was said")
     def text(self, row: Conversation) -> str:
-        return Link("Read the text…", reverse("admin:conversations_conversation_read", args=[row.pk])).html
+        return Link("Read the text…", self.read_address(row.pk)).html
 
 
 class OfConversationAdmin(LookOnlyAdmin):

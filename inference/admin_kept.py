@@ -1,24 +1,19 @@
 """Kept texts of stateless calls in the admin: who asked for it, whose calls. What was said: only with a reason."""
 
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.http import HttpRequest
 
 from chatsite.accounts.admin_people import OfPeopleAdmin
-from chatsite.accounts.models import User
 from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import Link, id_link, joined, list_link, row_link, short_link
+from chatsite.admin_reading import ReadWithReason
 from chatsite.admin_search import SearchableAdmin
-from chatsite.errors import InvalidInput, NotFound
 from chatsite.ids import public_id
 from chatsite.look_only import LookOnlyAdmin
-from chatsite.reasons import LEAST_REASON, MOST_REASON
 from inference import keeping
 from inference.models import CallReading, KeptCall, TextKeeping
 
@@ -68,7 +63,9 @@ class TextKeepingAdmin(SearchableAdmin):
 
 
 @admin.register(KeptCall)
-class KeptCallAdmin(OfPeopleAdmin):
+class KeptCallAdmin(ReadWithReason, OfPeopleAdmin):
+    may_read = staticmethod(keeping.may_read)
+    read_with_reason = staticmethod(keeping.read_with_reason)
     list_display = ["brief", "created_at", "model", "user_link", "organization_link"]
     list_filter = [MadeFilter]
     ordering = ["-id"]
@@ -94,42 +91,6 @@ class KeptCallAdmin(OfPeopleAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return request.user.has_perm("inference.delete_keptcall")
 
-    def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(self.read_view)
-        return [path("<uuid:call_id>/read/", view, name="inference_keptcall_read"), *super().get_urls()]
-
-    def read_view(self, request: HttpRequest, call_id: UUID) -> HttpResponse:
-        """Asks why, each time; shows the text only in answer to that."""
-        staff = cast(User, request.user)
-        if not keeping.may_read(staff):
-            raise PermissionDenied
-        if not KeptCall.objects.filter(id=call_id).exists():
-            raise Http404
-        context: dict[str, Any] = {"reason": "", "error": "", "reading": None}
-        status = 200
-        if request.method == "POST":
-            context["reason"] = request.POST.get("reason", "")
-            try:
-                context["reading"] = keeping.read_with_reason(staff, call_id, context["reason"])
-            except InvalidInput as error:
-                context["error"], status = error.message, 400
-            except NotFound as error:
-                raise Http404 from error
-        page = {
-            **self.admin_site.each_context(request),
-            "title": "Read the text",
-            "opts": self.opts,
-            "original": KeptCall(id=call_id),
-            "shown": public_id("call", call_id),
-            "back": reverse("admin:inference_keptcall_change", args=[call_id]),
-            "least": LEAST_REASON,
-            "most": MOST_REASON,
-            **context,
-        }
-        answer = TemplateResponse(request, "admin/inference/keptcall/read.html", page, status=status)
-        answer["Cache-Control"] = "no-store"
-        return answer
-
     @admin.display(description="request")
     def request_link(self, row: KeptCall) -> str:
         return id_link("inference_request", "req", row.request_id)
@@ -140,7 +101,7 @@ class KeptCallAdmin(OfPeopleAdmin):
 
     @admin.display(description="what was said")
     def text(self, row: KeptCall) -> str:
-        return Link("Read the text…", reverse("admin:inference_keptcall_read", args=[row.pk])).html
+        return Link("Read the text…", self.read_address(row.pk)).html
 
 
 @admin.register(CallReading)
