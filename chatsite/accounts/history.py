@@ -1,12 +1,10 @@
 """The history of organizations: who did what to whom, when, from where. Rows are only ever added, and have no names."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from chatsite.accounts.audit import PLACES, Change, changes
+from chatsite.accounts.audit import PLACES, Change, Line, changes
 from chatsite.accounts.models import Invitation, OrganizationEvent, User
 from chatsite.accounts.protocol import Actor, Via
 
@@ -57,16 +55,6 @@ def record(
         address=by.address,
         details=[[name, *change] for name, change in (details or {}).items()],
     )
-
-
-@dataclass(frozen=True)
-class Line:
-    """An event as people read it."""
-
-    when: datetime
-    done: str
-    who: str
-    changes: tuple[str, ...]
 
 
 def lines(events: Iterable[OrganizationEvent]) -> list[Line]:
