@@ -15,7 +15,7 @@ from django.utils import timezone
 from chatsite.accounts import audit
 from chatsite.accounts.models import ApiKey, Membership
 from chatsite.accounts.protocol import Via
-from chatsite.admin_links import NOTHING, id_link
+from chatsite.admin_links import short_link
 from chatsite.admin_search import SearchableAdmin
 from quotas.billing import money_history
 from quotas.models import Budget, Price, Stop
@@ -139,12 +139,12 @@ class BudgetAdmin(SearchableAdmin):
     @admin.display(description="member or key")
     def whose(self, row: Budget) -> str:
         if row.scope == Budget.Scope.MEMBER:
-            return id_link("accounts_user", "user", row.subject_id)
-        return id_link("accounts_apikey", "key", row.subject_id) if row.subject_id else NOTHING
+            return short_link("accounts_user", "user", row.subject_id)
+        return short_link("accounts_apikey", "key", row.subject_id)
 
     @admin.display(description="period")
     def period_text(self, row: Budget) -> str:
-        return f"{row.days} days" if row.days else "month"
+        return "month" if not row.days else f"{row.days} days" if row.days > 1 else "1 day"
 
     @admin.display(description="limit")
     def limit(self, row: Budget) -> str:

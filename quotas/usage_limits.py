@@ -23,7 +23,10 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit. `taken` in percent; `again`: when all of it is there again, None where that is now or not known."""
+    """One limit. `taken` in percent; `again`: when all of it is there again, None where that is now or not known.
+
+    Where it does not `reset`, `again` is when there is more: some of the days that roll drops out.
+    """
 
     title: str
     kind: str
@@ -32,6 +35,7 @@ class Limit:
     taken: float
     again: datetime | None = None
     note: str = ""
+    resets: bool = True
 
 
 def limits_of(principal: Principal) -> list[Limit] | None:
@@ -82,6 +86,7 @@ def _of_budget(spending: Spending) -> Limit:
         share(spending.taken, budget.limit),
         spending.ends,
         " ".join(notes),
+        resets=budget.days <= 1,
     )
 
 

@@ -1,6 +1,7 @@
 """Money in the admin: statements, grants, alerts; refunds are in `admin_refunds`."""
 
 from typing import Any, cast
+from uuid import UUID
 
 from django import forms
 from django.conf import settings
@@ -14,7 +15,7 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from chatsite.accounts.models import Organization, User
-from chatsite.admin_links import NOTHING, Link, id_link, joined, row_link
+from chatsite.admin_links import NOTHING, Link, id_link, joined, row_link, short_link
 from chatsite.admin_search import SearchableAdmin, parse_wanted
 from chatsite.errors import InvalidInput, NotFound
 from chatsite.look_only import LookOnlyAdmin
@@ -41,7 +42,6 @@ class StatementAdmin(LookOnlyAdmin):
     search_fields = ["name", "memberships__user__email"]
     search_help_text = "Search by organization, by a member's email, or by the id of either"
     id_lookups = {"org": ["id"], "user": ["memberships__user_id"]}
-    list_display_links = None
 
     @admin.display(description="months (UTC)")
     def months(self, row: Statement) -> str:
@@ -211,7 +211,7 @@ class BudgetAlertAdmin(LookOnlyAdmin):
 
     @admin.display(description="reached")
     def reached(self, row: BudgetAlert) -> str:
-        return f"{row.threshold} %: {words.figure(budget_of(row).unit, row.spent)}"
+        return f"{row.threshold} %: {words.spent(budget_of(row), row.spent)}"
 
     @admin.display(description="mail", empty_value=NOTHING)
     def mailed(self, row: BudgetAlert) -> str:
@@ -220,7 +220,7 @@ class BudgetAlertAdmin(LookOnlyAdmin):
 
 @admin.register(SpendingFlag)
 class SpendingFlagAdmin(LookOnlyAdmin):
-    list_display = ["created_at", "organization", "whose", "in_an_hour", "as_usual", "paused"]
+    list_display = ["created_at", "organization", "whose_short", "in_an_hour", "as_usual", "paused"]
     list_filter = ["scope", "paused"]
     list_select_related = ["organization"]
     ordering = ["-created_at"]
@@ -232,9 +232,18 @@ class SpendingFlagAdmin(LookOnlyAdmin):
 
     @admin.display(description="key or member")
     def whose(self, row: SpendingFlag) -> str:
+        return id_link(*self._subject(row))
+
+    @admin.display(description="key or member")
+    def whose_short(self, row: SpendingFlag) -> str:
+        return short_link(*self._subject(row))
+
+    @staticmethod
+    def _subject(row: SpendingFlag) -> tuple[str, str, UUID]:
+        """Its model, the prefix of its public id, its id. The first key of a chain has the chain's id."""
         if row.scope == SpendingFlag.Scope.MEMBER:
-            return id_link("accounts_user", "user", row.subject_id)
-        return id_link("accounts_apikey", "key", row.subject_id)  # the first of its chain has the chain's id
+            return "accounts_user", "user", row.subject_id
+        return "accounts_apikey", "key", row.subject_id
 
     @admin.display(description="spent in an hour")
     def in_an_hour(self, row: SpendingFlag) -> str:

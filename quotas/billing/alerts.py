@@ -178,7 +178,7 @@ def _text(alert: BudgetAlert) -> str:
     context = {
         "alert": alert,
         "allowance": words.allowance(budget),
-        "spent": words.figure(budget.unit, alert.spent),
+        "spent": words.spent(budget, alert.spent),
         "percent": words.percent(alert.spent, alert.limit),
         "again": words.room_again(budget, alert.created_at.date()),
         "page": f"{settings.SITE_URL}/usage/budgets/" if settings.SITE_URL else "",

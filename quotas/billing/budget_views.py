@@ -71,7 +71,7 @@ def _shown(watched: Watched, spending: Spending | None) -> Shown:
     return Shown(
         *about_it,
         percent=words.percent(spending.taken, limit.limit),
-        spent=words.figure(limit.unit, max(0, spending.taken - spending.reserved)),
+        spent=words.spent(limit, max(0, spending.taken - spending.reserved)),
         reserved=words.figure(limit.unit, spending.reserved) if spending.reserved else "",
         ends=spending.ends,
     )

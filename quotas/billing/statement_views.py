@@ -50,7 +50,14 @@ def shown(statement: Statement) -> dict[str, object]:
     batches = any(line.batch for line in statement.lines)
     lines = [(line, statement.member(line), statement.key(line), _price(statement, line.price)) for line in
              statement.lines[:SHOWN_LINES]]  # fmt: skip
-    return {"statement": statement, "lines": lines, "more": len(statement.lines) > SHOWN_LINES, "batches": batches}
+    more = len(statement.lines) > SHOWN_LINES
+    return {"statement": statement, "lines": lines, "more": more, "batches": batches, "places": _places(statement)}
+
+
+def _places(statement: Statement) -> int:
+    """Decimal places of the longest amount. All are shown with as many, so that their points are below one another."""
+    exponents = (line.sum.cost.normalize().as_tuple().exponent for line in statement.lines)
+    return max((-int(each) for each in exponents), default=0)
 
 
 def _price(statement: Statement, id: int | None) -> str:

@@ -4,14 +4,24 @@ from datetime import date, datetime, timedelta
 
 from django.conf import settings
 
-from quotas.money import amount, shown
+from quotas.money import amount, apart, shown
 from quotas.periods import Period, midnight
 from quotas.protocol import BudgetLimit, Unit
 
 
 def figure(unit: Unit, value: int) -> str:
     """`1,000 tokens`, `12.50 USD`."""
-    return f"{value:,} tokens" if unit is Unit.TOKENS else shown(amount(value), settings.CURRENCY)
+    if unit is Unit.TOKENS:
+        return f"{value:,} token{'' if value == 1 else 's'}"
+    return shown(amount(value), settings.CURRENCY)
+
+
+def spent(budget: BudgetLimit, value: int) -> str:
+    """What is spent of it. Where it would read as the limit although there is some left, it is rounded down."""
+    text = figure(budget.unit, value)
+    if value >= budget.limit or text != figure(budget.unit, budget.limit):
+        return text
+    return apart(amount(value), amount(budget.limit), settings.CURRENCY)[0]
 
 
 def allowance(budget: BudgetLimit) -> str:

@@ -157,6 +157,7 @@ def test_what_is_left_of_each_limit(person: Person) -> None:
     assert "<strong>0</strong> of 1,000 tokens left" in text
     assert "It warns, and refuses nothing." in text
     assert "resets <time" in text
+    assert "more <time" in text.partition("of 1,000 tokens left")[2]  # days that roll drop out one by one
 
 
 def test_while_limits_cannot_be_read_the_rest_is_shown(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ LEAST = 2  # decimal places
 
 
 @register.filter
-def money(cost: Decimal) -> str:
-    """To the last digit that is there, and at least two decimal places: `1,234.50`, `0.0000121`."""
-    whole, _, places = f"{cost:,.10f}".partition(".")
-    return f"{whole}.{places.rstrip('0').ljust(LEAST, '0')}"
+def money(cost: Decimal, places: int = 0) -> str:
+    """To the last digit that is there, and at least two decimal places, or `places`: `1,234.50`, `0.0000121`."""
+    whole, _, digits = f"{cost:,.10f}".partition(".")
+    return f"{whole}.{digits.rstrip('0').ljust(max(LEAST, places), '0')}"
 
 
 @register.filter

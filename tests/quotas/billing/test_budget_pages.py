@@ -71,9 +71,9 @@ def test_the_page_shows_how_much_is_spent(client: Client, person: Person) -> Non
     spend(person, "4.2")
     page = text_of(client.get(PAGE))
     assert "The demo plan 42 %" in page
-    assert "4,200,000 tokens of 10,000,000 tokens a month (42 %)" in page
-    assert "The budget of the organization 42 % 4.20 USD of 10.00 USD a month (42 %)" in page
-    assert "The budget of the organization only warns 105 % 4.20 USD of 4.00 USD a month (105 %)" in page
+    assert "4,200,000 tokens of 10,000,000 tokens a month (42&nbsp;%)" in page
+    assert "The budget of the organization 42 % 4.20 USD of 10.00 USD a month (42&nbsp;%)" in page
+    assert "The budget of the organization only warns 105 % 4.20 USD of 4.00 USD a month (105&nbsp;%)" in page
     assert f"The limit of {person.user.called} 4 %" in page
     html = client.get(PAGE).content.decode()
     assert html.count(">Change</a>") == 2

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -226,6 +227,15 @@ def test_s32_only_those_who_see_the_billing_see_statements(make_person: Any) -> 
 )
 def test_money_is_shown_to_the_last_digit(cost: str, text: str) -> None:
     assert money(Decimal(cost)) == text
+
+
+def test_amounts_of_a_statement_have_equally_many_decimal_places(person: Person) -> None:
+    spend(person, "10.56843")
+    spend(person, "0.499919", model="large")
+    page = signed_in(person).get(f"/usage/statements/{month(THIS)}").content.decode()
+    shown = re.findall(r"\d+\.\d+(?=</td>)", page)
+    assert {"10.568430", "0.499919", "11.068349"} <= set(shown)
+    assert {len(each.partition(".")[2]) for each in shown} == {6}
 
 
 def test_the_staff_sees_statements_of_all(person: Person, make_person: Any) -> None:
