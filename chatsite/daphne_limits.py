@@ -33,6 +33,7 @@ def adapt_daphne() -> None:
         _allow_server_close_codes(sockets.WebSocketProtocol)
     if requests is not None:
         requests.WebRequest = limited(requests.WebRequest)
+        _name_statuses(sys.modules["twisted.web.http"].RESPONSES)
 
 
 def limited(request_class: type) -> Any:
@@ -40,6 +41,12 @@ def limited(request_class: type) -> Any:
     if issubclass(request_class, BodyLimits):
         return request_class
     return type(request_class.__name__, (BodyLimits, request_class), {})
+
+
+def _name_statuses(names: dict[int, bytes]) -> None:
+    """Twisted's table lacks those that came later: a status line would say `429 Unknown Status`."""
+    for status in HTTPStatus:
+        names.setdefault(status, status.phrase.encode())
 
 
 def _allow_server_close_codes(protocol: Any) -> None:

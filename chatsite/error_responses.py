@@ -114,7 +114,7 @@ _OPENAI_CODES = {
     "internal_error": "server_error",
 }
 _OPENAI_STATUSES = {"unknown_model": 404}
-_OPENAI_TYPES = {403: "permission_error", 429: "rate_limit_error"}
+_OPENAI_TYPES = {403: "permission_error"}
 
 
 def openai_error(error: errors.AppError) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def openai_error(error: errors.AppError) -> dict[str, Any]:
     server = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = "server_error" if server else _OPENAI_TYPES.get(error.status, "invalid_request_error")
     code = _OPENAI_CODES.get(error.code, error.code)
-    if code == "insufficient_quota":
-        kind = "insufficient_quota"
+    if isinstance(error, errors.RateLimited):
+        kind = code if code == "insufficient_quota" else error.of
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 

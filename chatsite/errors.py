@@ -19,6 +19,7 @@ Apps derive their own errors from these, in their `errors.py`.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 
 class AppError(Exception):
@@ -118,6 +119,7 @@ class RateLimited(AppError):
 
     code = "rate_limited"
     status = 429
+    of: Literal["requests", "tokens"] = "requests"  # what there were too many of
 
 
 class Unavailable(AppError):

@@ -38,7 +38,7 @@ class Line(asyncio.Protocol):
 
     def __init__(self, connection: AbstractConnection, transport: asyncio.Transport) -> None:
         """`connection`: has said who we are, and is known as good; its `transport` is ours from now on."""
-        self.lost = False
+        self._lost = False
         self._connection, self._transport = connection, transport  # the first would close the second with its own end
         self._patience: float | None = connection.socket_timeout
         self._loop = asyncio.get_running_loop()
@@ -54,6 +54,11 @@ class Line(asyncio.Protocol):
         await connection.connect()  # type: ignore[no-untyped-call]
         assert connection._writer is not None  # the library has no other way to its transport
         return cls(connection, cast(asyncio.Transport, connection._writer.transport))
+
+    @property
+    def lost(self) -> bool:
+        """The transport knows from its first failure, and says so (`connection_lost`) when the event loop turns."""
+        return self._lost or self._transport.is_closing()
 
     async def ask(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Each command's reply as it came (bytes, numbers, lists), or its ResponseError. Raises RedisError."""
@@ -114,9 +119,9 @@ class Line(asyncio.Protocol):
             self._timer = self._loop.call_later(left, self._look_at_the_time)
 
     def _lose(self, error: Exception) -> None:
-        if self.lost:
+        if self._lost:
             return
-        self.lost = True
+        self._lost = True
         self._transport.abort()
         if self._timer is not None:
             self._timer.cancel()

@@ -6,6 +6,7 @@ RateLimited (chatsite.errors)
     ├── RequestsPerMinuteExceeded
     ├── TooManyReplies
     ├── RequestExceedsLimit    429 rate_limited, no retry
+    │   └── RepliesExceedLimit
     └── BudgetExhausted        429 budget_exhausted
 
 PermissionDenied (chatsite.errors)
@@ -14,6 +15,8 @@ PermissionDenied (chatsite.errors)
 Unavailable (chatsite.errors)
 └── Stopped                    503 stopped
 """
+
+from typing import Literal
 
 from chatsite.errors import PermissionDenied, RateLimited, Unavailable
 from quotas.protocol import Remaining
@@ -30,6 +33,8 @@ class QuotaExceeded(RateLimited):
 
 class TokensPerMinuteExceeded(QuotaExceeded):
     """The tokens per minute are used up."""  # retry_after: when there will be enough
+
+    of = "tokens"
 
 
 class RequestsPerMinuteExceeded(QuotaExceeded):
@@ -49,6 +54,13 @@ class RequestExceedsLimit(QuotaExceeded):
     """One request alone is larger than a limit: waiting does not help."""
 
     should_retry = False
+    of: Literal["requests", "tokens"] = "tokens"
+
+
+class RepliesExceedLimit(RequestExceedsLimit):
+    """One request alone asks for more replies than a limit allows at once."""
+
+    of = "requests"
 
 
 class BudgetExhausted(QuotaExceeded):

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.waiting import PATIENCE_SECONDS
+
 
 @dataclass
 class Answer:
@@ -47,7 +49,7 @@ class Exchange:
         """The caller closes its connection."""
         self._incoming.put_nowait({"type": "http.disconnect"})
 
-    async def answer(self, within: float = 10.0) -> Answer:
+    async def answer(self, within: float = PATIENCE_SECONDS) -> Answer:
         async with asyncio.timeout(within):
             await self.task
         return self.received

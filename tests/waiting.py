@@ -8,10 +8,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 STEP_SECONDS = 0.01
+PATIENCE_SECONDS = 15.0  # for a machine that does other things as well: a tokenizer alone takes 4 s to load there
 
 
-async def wait_until(probe: Callable[[], T | Awaitable[T]], within: float = 5.0, message: str = "") -> T:
-    """Calls `probe` (a function or a coroutine function) until its result is true; returns that result."""
+async def wait_until(probe: Callable[[], T | Awaitable[T]], within: float = PATIENCE_SECONDS, message: str = "") -> T:
+    """Calls `probe` (a function or a coroutine function) until its result is true; returns that result.
+
+    `within` seconds: given where a test is about how long something may take.
+    """
     deadline = time.monotonic() + within
     while True:
         result: Any = probe()
@@ -24,7 +28,7 @@ async def wait_until(probe: Callable[[], T | Awaitable[T]], within: float = 5.0,
         await asyncio.sleep(STEP_SECONDS)
 
 
-def wait_until_sync(probe: Callable[[], T], within: float = 5.0, message: str = "") -> T:
+def wait_until_sync(probe: Callable[[], T], within: float = PATIENCE_SECONDS, message: str = "") -> T:
     """`wait_until` for code without an event loop."""
     deadline = time.monotonic() + within
     while True:

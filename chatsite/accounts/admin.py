@@ -91,11 +91,11 @@ class AccountAdmin(UserAdmin, SearchableAdmin):  # type: ignore[misc]
     id_prefix = "user"
     id_lookups = {"user": ["id"], "org": ["memberships__organization_id"], "key": ["api_keys__id"]}
     filter_horizontal = []
-    readonly_fields = ["public", "verified", "created_at", "last_login", "see"]
+    readonly_fields = ["public", "verified", "created_at", "last_login", "disabled_at", "see"]
     fieldsets = [
         (None, {"fields": ["public", "email", "verified", "name", "password", "see"]}),
         ("Rights", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
-        ("Dates", {"fields": ["created_at", "last_login"]}),
+        ("Dates", {"fields": ["created_at", "last_login", "disabled_at"]}),
     ]
     add_fieldsets = [
         (None, {"classes": ["wide"], "fields": ["email", "name", "usable_password", "password1", "password2"]})
@@ -134,8 +134,8 @@ class AccountAdmin(UserAdmin, SearchableAdmin):  # type: ignore[misc]
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         obj.email = obj.email.lower()
         super().save_model(request, obj, form, change)
-        if change and "is_active" in form.changed_data and not obj.is_active:
-            services.deactivate_user(obj)
+        if change and "is_active" in form.changed_data:
+            (services.activate_user if obj.is_active else services.deactivate_user)(obj)
 
     def save_related(self, request: Any, form: Any, formsets: Any, change: Any) -> None:
         super().save_related(request, form, formsets, change)

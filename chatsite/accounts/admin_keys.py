@@ -3,18 +3,17 @@
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html_join
 
 from chatsite.accounts import audit, keys
-from chatsite.accounts.models import LIMITS, ApiKey, KeyEvent, User
+from chatsite.accounts.admin_history import HistoryAdmin, person_link
+from chatsite.accounts.admin_limited import LimitedAdmin, OwnLimitsFilter
+from chatsite.accounts.models import ApiKey, KeyEvent
 from chatsite.accounts.protocol import Via
 from chatsite.accounts.selectors import working
-from chatsite.accounts.templatetags.account_page import limits
-from chatsite.admin_filters import MadeFilter
-from chatsite.admin_links import NOTHING, id_link, joined, list_link, row_link, short_link
+from chatsite.admin_links import id_link, joined, list_link, short_link
 from chatsite.look_only import LookOnlyAdmin
 from chatsite.scopes import Scope
 
@@ -54,25 +53,12 @@ class ScopeFilter(admin.SimpleListFilter):
         return queryset.filter(scopes__contains=[self.value()]) if self.value() in {*Scope} else queryset
 
 
-class LimitsFilter(admin.SimpleListFilter):
-    title = "limits of its own"
-    parameter_name = "limits"
-
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
-        return [("yes", "Yes"), ("no", "No")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        none = Q(**dict.fromkeys(LIMITS))
-        return queryset.filter({"yes": ~none, "no": none}.get(self.value() or "", Q()))
-
-
 @admin.register(ApiKey)
-class ApiKeyAdmin(LookOnlyAdmin):
+class ApiKeyAdmin(LookOnlyAdmin, LimitedAdmin):
     list_display = [
         "name", "prefix", "user_link", "organization_link", "active", "may", "expires_at", "last_used_at",
     ]  # fmt: skip
-    list_filter = [KeyStateFilter, ScopeFilter, LimitsFilter]
-    list_select_related = ["user", "organization"]
+    list_filter = [KeyStateFilter, ScopeFilter, OwnLimitsFilter]
     ordering = ["-id"]
     date_hierarchy = "created_at"
     search_fields = ["prefix", "name", "user__email"]
@@ -107,10 +93,6 @@ class ApiKeyAdmin(LookOnlyAdmin):
     def may(self, row: ApiKey) -> str:
         return ", ".join(row.scopes)
 
-    @admin.display(description="limits of its own")
-    def own_limits(self, row: ApiKey) -> str:
-        return limits(row) or NOTHING
-
     @admin.display(description="replaced by")
     def successor(self, row: ApiKey) -> str:
         return id_link("accounts_apikey", "key", row.replaced_by_id)
@@ -119,14 +101,6 @@ class ApiKeyAdmin(LookOnlyAdmin):
     def predecessor(self, row: ApiKey) -> str:
         before = ApiKey.objects.filter(replaced_by=row).first()
         return id_link("accounts_apikey", "key", before.pk if before else None)
-
-    @admin.display(description="user")
-    def user_link(self, row: ApiKey) -> str:
-        return row_link("accounts_user", row.user_id, row.user.email).html
-
-    @admin.display(description="organization")
-    def organization_link(self, row: ApiKey) -> str:
-        return row_link("accounts_organization", row.organization_id, row.organization.name).html
 
     @admin.display(description="see also")
     def see(self, row: ApiKey) -> str:
@@ -141,14 +115,9 @@ class ApiKeyAdmin(LookOnlyAdmin):
 
 
 @admin.register(KeyEvent)
-class KeyEventAdmin(LookOnlyAdmin):
-    """Rows name keys and people by id alone, and outlive them."""
-
+class KeyEventAdmin(HistoryAdmin):
+    people = ["owner", "actor"]
     list_display = ["created_at", "kind", "key_link", "owner_link", "actor_link", "via", "address"]
-    list_filter = ["kind", "via", MadeFilter]
-    ordering = ["-id"]
-    sortable_by = ["created_at"]
-    search_fields = ["=address"]
     search_help_text = "Search by client address, or by the id of a key, its owner, its organization, or who did it"
     id_lookups = {"key": ["key_id"], "user": ["owner_id", "actor_id"], "org": ["organization_id"]}
     fields = [
@@ -156,35 +125,14 @@ class KeyEventAdmin(LookOnlyAdmin):
     ]  # fmt: skip
     readonly_fields = ["key_link", "owner_link", "organization_link", "actor_link", "changes"]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[KeyEvent]:
-        def email(field: str) -> Subquery:
-            return Subquery(User.objects.filter(pk=OuterRef(field)).values("email")[:1])
-
-        found: QuerySet[KeyEvent] = (
-            super().get_queryset(request).annotate(owner_email=email("owner_id"), actor_email=email("actor_id"))
-        )
-        return found
-
     @admin.display(description="API key")
     def key_link(self, row: KeyEvent) -> str:
         return short_link("accounts_apikey", "key", row.key_id)
 
     @admin.display(description="owner")
     def owner_link(self, row: Any) -> str:
-        return _person(row.owner_id, row.owner_email)
-
-    @admin.display(description="done by")
-    def actor_link(self, row: Any) -> str:
-        return _person(row.actor_id, row.actor_email) if row.actor_id else NOTHING
+        return person_link(row.owner_id, row.owner_email)
 
     @admin.display(description="organization")
     def organization_link(self, row: KeyEvent) -> str:
         return id_link("accounts_organization", "org", row.organization_id)
-
-    @admin.display(description="what changed")
-    def changes(self, row: KeyEvent) -> str:
-        return format_html_join("", "<p>{}</p>", ((line,) for line in audit.changes(row))) or NOTHING
-
-
-def _person(pk: Any, email: str | None) -> str:
-    return row_link("accounts_user", pk, email).html if email else f"user_{pk} (gone)"

@@ -12,16 +12,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from unfold.admin import TabularInline
 
 from chatsite.accounts import audit, history, members
+from chatsite.accounts.admin_history import HistoryAdmin, person_link
+from chatsite.accounts.admin_limited import LimitedAdmin, OwnLimitsFilter
 from chatsite.accounts.limit_forms import LEAST_COST, MAX_COST, MAX_LIMIT, MAX_MONTHLY_TOKENS
-from chatsite.accounts.models import LIMITS, Invitation, Membership, Organization, OrganizationEvent, User
+from chatsite.accounts.models import LIMITS, Invitation, Membership, Organization, OrganizationEvent
 from chatsite.accounts.protocol import Via
 from chatsite.accounts.roles import Role
-from chatsite.accounts.templatetags.account_page import limits
-from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import NOTHING, id_link, joined, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
 from chatsite.errors import AppError
@@ -124,23 +124,10 @@ class OrganizationAdmin(SearchableAdmin):
         )
 
 
-class OwnLimitsFilter(admin.SimpleListFilter):
-    title = "limits of their own"
-    parameter_name = "limits"
-
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:
-        return [("yes", "Yes"), ("no", "No")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet) -> QuerySet:
-        none = Q(**dict.fromkeys(LIMITS))
-        return queryset.filter({"yes": ~none, "no": none}.get(self.value() or "", Q()))
-
-
 @admin.register(Membership)
-class MembershipAdmin(SearchableAdmin):
+class MembershipAdmin(LimitedAdmin):
     list_display = ["__str__", "user_link", "organization_link", "role", "own_limits", "created_at"]
     list_filter = ["role", OwnLimitsFilter]
-    list_select_related = ["user", "organization"]
     ordering = ["-id"]
     search_fields = ["user__email", "organization__name"]
     search_help_text = "Search by email, by organization, or by the id of either"
@@ -192,18 +179,6 @@ class MembershipAdmin(SearchableAdmin):
     def _refused(self, request: HttpRequest, error: AppError) -> HttpResponse:
         self.message_user(request, error.message, messages.ERROR)
         return redirect(request.path)
-
-    @admin.display(description="user")
-    def user_link(self, row: Membership) -> str:
-        return row_link("accounts_user", row.user_id, row.user.email).html
-
-    @admin.display(description="organization")
-    def organization_link(self, row: Membership) -> str:
-        return row_link("accounts_organization", row.organization_id, row.organization.name).html
-
-    @admin.display(description="limits of their own")
-    def own_limits(self, row: Membership) -> str:
-        return limits(row) or NOTHING
 
 
 def _bounds(name: str) -> tuple[Any, Any]:
@@ -268,14 +243,9 @@ class InvitationAdmin(LookOnlyAdmin):
 
 
 @admin.register(OrganizationEvent)
-class OrganizationEventAdmin(LookOnlyAdmin):
-    """Rows name people and organizations by id alone, and outlive them."""
-
+class OrganizationEventAdmin(HistoryAdmin):
+    people = ["member", "actor"]
     list_display = ["created_at", "kind", "organization_link", "member_link", "actor_link", "via", "address"]
-    list_filter = ["kind", "via", MadeFilter]
-    ordering = ["-id"]
-    sortable_by = ["created_at"]
-    search_fields = ["=address"]
     search_help_text = "Search by client address, or by the id of an organization, a member, who did it, an invitation"
     id_lookups = {"org": ["organization_id"], "user": ["member_id", "actor_id"], "inv": ["invitation_id"]}
     fields = [
@@ -284,15 +254,10 @@ class OrganizationEventAdmin(LookOnlyAdmin):
     ]  # fmt: skip
     readonly_fields = ["organization_link", "member_link", "invitation_link", "actor_link", "changes"]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[OrganizationEvent]:
-        def email(field: str) -> Subquery:
-            return Subquery(User.objects.filter(pk=OuterRef(field)).values("email")[:1])
-
+    def get_queryset(self, request: HttpRequest) -> QuerySet:
         name = Organization.objects.filter(pk=OuterRef("organization_id")).values("name")[:1]
-        found: QuerySet[OrganizationEvent] = super().get_queryset(request)
-        return found.annotate(
-            member_email=email("member_id"), actor_email=email("actor_id"), organization_name=Subquery(name)
-        )
+        found: QuerySet = super().get_queryset(request).annotate(organization_name=Subquery(name))
+        return found
 
     @admin.display(description="organization")
     def organization_link(self, row: Any) -> str:
@@ -302,22 +267,8 @@ class OrganizationEventAdmin(LookOnlyAdmin):
 
     @admin.display(description="member")
     def member_link(self, row: Any) -> str:
-        return _person(row.member_id, row.member_email)
+        return person_link(row.member_id, row.member_email)
 
     @admin.display(description="invitation")
     def invitation_link(self, row: OrganizationEvent) -> str:
         return id_link("accounts_invitation", "inv", row.invitation_id)
-
-    @admin.display(description="done by")
-    def actor_link(self, row: Any) -> str:
-        return _person(row.actor_id, row.actor_email)
-
-    @admin.display(description="what changed")
-    def changes(self, row: OrganizationEvent) -> str:
-        return format_html_join("", "<p>{}</p>", ((line,) for line in audit.changes(row))) or NOTHING
-
-
-def _person(pk: Any, email: str | None) -> str:
-    if pk is None:
-        return NOTHING
-    return row_link("accounts_user", pk, email).html if email else f"user_{pk} (gone)"

@@ -1,5 +1,6 @@
 """People, the organizations that pay for them, and the keys that programs use."""
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from allauth.account.models import EmailAddress
@@ -13,6 +14,14 @@ from chatsite.accounts.protocol import Via
 from chatsite.accounts.roles import Role
 from chatsite.ids import new_id, public_id
 from chatsite.scopes import DEFAULT, Scope
+
+
+def _known(field: str, values: Iterable[str], name: str) -> models.CheckConstraint:
+    return models.CheckConstraint(condition=models.Q((f"{field}__in", [str(each) for each in values])), name=name)
+
+
+def _where_set(field: str, name: str) -> models.Index:
+    return models.Index(fields=[field], condition=models.Q((f"{field}__isnull", False)), name=name)
 
 
 class UserManager(BaseUserManager["User"]):
@@ -39,11 +48,13 @@ class User(AbstractBaseUser, PermissionsMixin):
     email = models.EmailField(unique=True)
     name = models.CharField(max_length=150, blank=True)
     is_active = models.BooleanField(default=True)
+    disabled_at = models.DateTimeField(null=True, editable=False)  # while it is not active; what runs is stopped by it
     is_staff = models.BooleanField(default=False)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         constraints = [models.UniqueConstraint(Lower("email"), name="one_user_per_email_in_any_case")]
+        indexes = [_where_set("disabled_at", "users_by_disabling")]
 
     USERNAME_FIELD = "email"
     REQUIRED_FIELDS: ClassVar[list[str]] = []
@@ -139,9 +150,7 @@ class Membership(Limited):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["user", "organization"], name="one_membership_per_organization"),
-            models.CheckConstraint(
-                condition=models.Q(role__in=[str(each) for each in Role]), name="membership_role_known"
-            ),
+            _known("role", Role, "membership_role_known"),
             models.CheckConstraint(condition=_positive(*LIMITS), name="membership_limits_positive"),
         ]
 
@@ -174,9 +183,7 @@ class Invitation(models.Model):
                 condition=models.Q(accepted_at=None, withdrawn_at=None),
                 name="one_pending_invitation_per_address",
             ),
-            models.CheckConstraint(
-                condition=models.Q(role__in=[str(each) for each in Role]), name="invitation_role_known"
-            ),
+            _known("role", Role, "invitation_role_known"),
         ]
 
     def __str__(self) -> str:
@@ -220,6 +227,8 @@ class OrganizationEvent(models.Model):
         STOPPED = "stopped"
         RESUMED = "resumed"
 
+    ENDINGS = (Kind.REMOVED, Kind.LEFT)  # of a membership
+
     id = models.BigAutoField(primary_key=True)
     organization_id = models.UUIDField()
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -244,14 +253,13 @@ class OrganizationEvent(models.Model):
                 ),
                 name="organization_event_kind_known",
             ),
-            models.CheckConstraint(
-                condition=models.Q(via__in=[each.value for each in Via]), name="organization_event_via_known"
-            ),
+            _known("via", Via, "organization_event_via_known"),
         ]  # fmt: skip
         indexes = [
             models.Index(fields=["organization_id", "id"], name="events_of_an_organization"),
             models.Index(fields=["actor_id", "created_at"], name="organization_events_by_actor"),
             models.Index(fields=["member_id", "id"], name="organization_events_of_member"),
+            models.Index(fields=["created_at"], condition=models.Q(kind__in=["removed", "left"]), name="members_gone"),
         ]
 
     def __str__(self) -> str:
@@ -307,7 +315,8 @@ class ApiKey(Limited):
                 fields=["expires_at"],
                 condition=models.Q(revoked_at=None, replaced_by=None, expiry_told_at=None),
                 name="api_keys_that_will_expire",
-            )
+            ),
+            _where_set("revoked_at", "api_keys_by_revocation"),
         ]
 
     def __str__(self) -> str:
@@ -357,9 +366,7 @@ class KeyEvent(models.Model):
             models.CheckConstraint(
                 condition=models.Q(kind__in=["created", "rotated", "changed", "revoked"]), name="key_event_kind_known"
             ),
-            models.CheckConstraint(
-                condition=models.Q(via__in=[each.value for each in Via]), name="key_event_via_known"
-            ),
+            _known("via", Via, "key_event_via_known"),
         ]
         indexes = [
             models.Index(fields=["key_id", "id"], name="events_of_a_key"),

@@ -1,7 +1,7 @@
 """Who somebody is, read from the database."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Final
@@ -10,10 +10,11 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.sessions.backends.base import SessionBase
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from chatsite.accounts.errors import KeyPaused
 from chatsite.accounts.models import (
     LIMITS,
     ApiKey,
@@ -26,7 +27,7 @@ from chatsite.accounts.models import (
 )
 from chatsite.accounts.protocol import KeyLimits, MemberLimits, Principal
 from chatsite.accounts.roles import Role
-from chatsite.scopes import Scope
+from chatsite.scopes import ALL, Scope
 
 LISTED_ENDED: Final = 20
 LISTED_EVENTS: Final = 100
@@ -53,15 +54,37 @@ def key_holder(digest: str) -> KeyHolder | None:
 
     None when the key is unknown or revoked, or its user is disabled or no longer a member.
     """
+    return _key_holder(digest=digest)
+
+
+def _key_holder(**which: object) -> KeyHolder | None:
     key: Any = (
         ApiKey.objects.select_related("user")
-        .filter(digest=digest, revoked_at=None, user__is_active=True, organization__memberships__user=F("user"))
+        .filter(**which, revoked_at=None, user__is_active=True, organization__memberships__user=F("user"))
         .annotate(**{f"member_{name}": F(f"{MEMBERSHIP}{name}") for name in LIMITS})  # of that same membership
         .first()
     )
     if key is None:
         return None
     return KeyHolder(key, key.user, _member_limits(key.user, {name: getattr(key, f"member_{name}") for name in LIMITS}))
+
+
+def caller_now(user_id: UUID, organization_id: UUID, key_id: UUID | None) -> Principal | None:
+    """Who sent something that starts only now, with the limits that they have by now. Raises KeyPaused.
+
+    None when they may do nothing there any more: disabled, no longer a member, or the key has ended.
+    """
+    if key_id is None:
+        place = place_in(user_id, organization_id)
+        if place is None or not place.user.is_active:
+            return None
+        return Principal(user_id, organization_id, scopes=ALL, member_limits=limits_of(place))
+    holder = _key_holder(pk=key_id)
+    if holder is None or not holder.key.is_working:
+        return None
+    if holder.key.paused_at is not None:
+        raise KeyPaused
+    return holder.principal
 
 
 def principal_of(key: ApiKey, member_limits: MemberLimits | None = None) -> Principal:
@@ -84,16 +107,31 @@ def _member_limits(user: User, limits: dict[str, Any]) -> MemberLimits | None:
     return MemberLimits(user.pk, user.called, **limits)
 
 
-def disabled_among(user_ids: Collection[UUID]) -> list[UUID]:
-    """Those that are not to do anything any more."""
-    found = User.objects.filter(pk__in=user_ids, is_active=False)
-    return list(found.values_list("pk", flat=True)) if user_ids else []
+@dataclass(frozen=True)
+class Barred:
+    """Who is not to do anything any more."""
+
+    users: list[UUID]
+    keys: list[UUID]
+    members: list[tuple[UUID, UUID]]  # user and organization
+
+    def __bool__(self) -> bool:
+        return bool(self.users or self.keys or self.members)
 
 
-def revoked_among(key_ids: Collection[UUID]) -> list[UUID]:
-    """Of API keys: those that were ended for good, which does not include expiry."""
-    found = ApiKey.objects.filter(pk__in=key_ids, revoked_at__isnull=False)
-    return list(found.values_list("pk", flat=True)) if key_ids else []
+def barred_since(since: datetime) -> Barred:
+    """Users that were disabled since then, API keys that were revoked, members that have left or were removed: those
+    that still are so. What was paused or has expired is not among them. Reads what has changed since, and no more."""
+    users = User.objects.filter(disabled_at__gte=since, is_active=False)
+    revoked = ApiKey.objects.filter(revoked_at__gte=since)
+    gone = OrganizationEvent.objects.filter(kind__in=OrganizationEvent.ENDINGS, created_at__gte=since)
+    again = Membership.objects.filter(user=OuterRef("member_id"), organization=OuterRef("organization_id"))
+    left = gone.exclude(Exists(again)).values_list("member_id", "organization_id").distinct()
+    return Barred(
+        list(users.values_list("pk", flat=True)),
+        list(revoked.values_list("pk", flat=True)),
+        [(member_id, organization_id) for member_id, organization_id in left if member_id is not None],
+    )
 
 
 def working() -> Q:

@@ -7,6 +7,7 @@ from allauth.account.models import EmailAddress
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.sessions.backends.base import SessionBase
 from django.db import transaction
+from django.utils import timezone
 
 from chatsite.accounts import selectors, sessions
 from chatsite.accounts.keys import create_api_key, digest_of, known_keys, revoke_api_key
@@ -58,8 +59,8 @@ def settle_user(user: User) -> None:
 @transaction.atomic
 def deactivate_user(user: User) -> None:
     """Signs the user out everywhere and lets nobody in as them, keys included, until activated again."""
-    User.objects.filter(pk=user.pk).update(is_active=False)
-    user.is_active = False
+    user.is_active, user.disabled_at = False, timezone.now()
+    user.save(update_fields=["is_active", "disabled_at"])
     for digest in user.api_keys.values_list("digest", flat=True):
         known_keys.drop(digest)
     sessions.end_all(user)
@@ -67,8 +68,8 @@ def deactivate_user(user: User) -> None:
 
 def activate_user(user: User) -> None:
     """Lets the user in again, and their keys that are not revoked."""
-    User.objects.filter(pk=user.pk).update(is_active=True)
-    user.is_active = True
+    user.is_active, user.disabled_at = True, None
+    user.save(update_fields=["is_active", "disabled_at"])
 
 
 def personal_organization(user: User) -> Organization:

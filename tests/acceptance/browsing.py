@@ -4,12 +4,13 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, async_playwright, expect
 
 from tests.acceptance.live_site import LiveSite
 
+Theme = Literal["light", "dark"]
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -33,6 +34,13 @@ async def chromium() -> AsyncIterator[Browser]:
         browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         await browser.close()
+
+
+async def wear(page: Page, theme: Theme) -> None:
+    """The page in light or dark, without movement. The admin's decides when it is loaded: it is told by its class."""
+    await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+    if "/admin/" in page.url:
+        await page.evaluate("dark => document.documentElement.classList.toggle('dark', dark)", theme == "dark")
 
 
 class Visitor:

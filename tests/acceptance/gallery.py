@@ -10,13 +10,13 @@ from typing import Final
 
 from playwright.async_api import Browser
 
-from tests.acceptance.browsing import Visitor, as_account
+from tests.acceptance.browsing import Theme, Visitor, as_account
 from tests.acceptance.live_site import LiveSite
 
 PHONE: Final = {"width": 390, "height": 780}
 DESKTOP: Final = {"width": 1280, "height": 800}
 VIEWPORTS: Final = {"phone": PHONE, "desktop": DESKTOP}
-THEMES: Final = ("light", "dark")
+THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 Bring = Callable[[Visitor], Awaitable[None]]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from tests import services
-from tests.acceptance.browsing import chromium
+from tests.acceptance.browsing import chromium, wear
 from tests.acceptance.gallery import THEMES, VIEWPORTS, Scene, stage
 from tests.acceptance.live_site import live_site
 from tests.acceptance.scenes import SCENES
@@ -35,7 +35,7 @@ async def take(scenes: Iterable[Scene], folder: Path) -> None:
                     started = time.monotonic()
                     async with stage(site, browser, scene, viewport) as visitor:
                         for theme in THEMES:
-                            await visitor.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+                            await wear(visitor.page, theme)
                             await visitor.page.screenshot(
                                 path=folder / f"{scene.name}.{viewport}.{theme}.png", animations="disabled"
                             )

@@ -4,7 +4,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, expect
 
-from tests.acceptance.browsing import LAST_REPLY, Visitor
+from tests.acceptance.browsing import LAST_REPLY, Visitor, wear
 from tests.acceptance.gallery import THEMES, Scene, stage
 from tests.acceptance.live_site import LiveSite
 from tests.acceptance.scenes import SCENES
@@ -63,7 +63,7 @@ async def test_axe_finds_nothing(site: LiveSite, browser: Browser, scene: Scene)
     for viewport in scene.viewports[-1:]:
         async with stage(site, browser, scene, viewport) as visitor:
             for theme in THEMES:
-                await visitor.page.emulate_media(color_scheme=theme)
+                await wear(visitor.page, theme)
                 found = await violations(visitor, scene)
                 assert not found, "\n".join([theme, *found])
 

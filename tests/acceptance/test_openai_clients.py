@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import openai
@@ -49,6 +50,25 @@ def test_it_answers_whole_and_in_chunks_alike(client: OpenAI) -> None:
     assert text == whole.choices[0].message.content
     assert chunks[-1].usage == whole.usage or chunks[-1].usage.completion_tokens == 30
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+
+
+def test_the_flex_tier(client: OpenAI, site: LiveSite) -> None:
+    """At half the price: 30 tokens of output at 0.40 per million, and a prompt at 0.10 of which all may be cached."""
+    with client.with_options(timeout=900.0) as patient:
+        whole = patient.chat.completions.create(  # type: ignore[call-overload]
+            model=MODEL, messages=HELLO, max_tokens=30, service_tier="flex"
+        )
+        stream = patient.chat.completions.create(  # type: ignore[call-overload]
+            model=MODEL, messages=HELLO, max_tokens=30, service_tier="flex", stream=True
+        )
+        assert {chunk.service_tier for chunk in stream} == {"flex"}
+    assert whole.service_tier == "flex"
+    assert whole.usage.completion_tokens == 30
+    newest = "SELECT lane, input, cached, output, cost FROM quotas_ledgerentry ORDER BY id DESC LIMIT 2"
+    wait_until_sync(lambda: [row[0] for row in site.execute(newest)] == ["batch", "batch"])
+    for _, input, cached, output, cost in site.execute(newest):
+        whole_price = Decimal("0.10") * (input - cached) + Decimal("0.01") * cached + Decimal("0.40") * output
+        assert cost == whole_price / 2 / 10**6
 
 
 def test_its_helpers_work(client: OpenAI, site: LiveSite) -> None:

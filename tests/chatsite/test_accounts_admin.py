@@ -101,11 +101,19 @@ def test_a_deactivated_user_is_signed_out_and_their_keys_are_refused(staff: Clie
     UserSession.objects.get_or_create(session_key=key, defaults={"user": person.user, "ip": "127.0.0.1"})
     assert save(staff, person.user, is_active="").status_code == 302
     person.user.refresh_from_db()
-    assert not person.user.is_active
+    assert not person.user.is_active and person.user.disabled_at is not None
     assert not theirs.session.exists(key)
     assert Client().get("/v1/conversations", headers=person.headers).status_code == 401
     assert act(staff, "accounts_user", "activate", person.user.pk) == 302
     assert Client().get("/v1/conversations", headers=person.headers).status_code == 200
+    assert User.objects.get(pk=person.user.pk).disabled_at is None
+
+
+def test_a_user_is_activated_in_the_form_too(staff: Client, person: Person) -> None:
+    assert save(staff, person.user, is_active="").status_code == 302
+    assert save(staff, person.user, is_active="on").status_code == 302
+    person.user.refresh_from_db()
+    assert person.user.is_active and person.user.disabled_at is None
 
 
 def test_nobody_deactivates_themselves(staff: Client, root: Person, person: Person) -> None:

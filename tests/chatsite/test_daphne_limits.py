@@ -134,3 +134,11 @@ def test_a_caller_of_the_openai_compatible_api_is_told_in_its_form(connection: C
     assert b"\r\nContent-Type: application/json" in head
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert (body["error"]["type"], body["error"]["code"]) == ("invalid_request_error", "too_large")
+
+
+def test_every_status_has_its_name(connection: Connection) -> None:
+    daphne_limits.adapt_daphne()
+    connection.send(b"GET / HTTP/1.1\r\n\r\n")
+    connection.request.setResponseCode(429)
+    connection.request.finish()
+    assert connection.transport.value().startswith(b"HTTP/1.1 429 Too Many Requests\r\n")

@@ -22,6 +22,12 @@ class Spent(errors.RateLimited):
     should_retry = False
 
 
+class TooManyTokens(errors.RateLimited):
+    """The tokens are used up."""
+
+    of = "tokens"
+
+
 CONVERSIONS = [
     (Http404(), 404, "not_found", None),
     (django_errors.ObjectDoesNotExist(), 404, "not_found", None),
@@ -74,6 +80,19 @@ def test_a_retry_that_cannot_help_says_so() -> None:
     headers = error_responses.error_headers(Spent())
     assert headers == {"x-should-retry": "false"}
     assert error_responses.error_headers(Spent(retry_after=90))["Retry-After"] == "90"
+
+
+def test_in_openai_s_form_the_type_says_what_there_were_too_many_of() -> None:
+    words = {"message": "m", "param": None}
+    assert error_responses.openai_error(errors.RateLimited("m")) == {
+        "error": {**words, "type": "requests", "code": "rate_limit_exceeded"}
+    }
+    assert error_responses.openai_error(TooManyTokens("m")) == {
+        "error": {**words, "type": "tokens", "code": "rate_limit_exceeded"}
+    }
+    assert error_responses.openai_error(Spent("m")) == {
+        "error": {**words, "type": "insufficient_quota", "code": "insufficient_quota"}
+    }
 
 
 def test_the_headers_of_a_limit_are_passed_on() -> None:

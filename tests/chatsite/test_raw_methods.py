@@ -8,7 +8,7 @@ import pytest
 from chatsite.raw import EmptyAnswer, RawRequest, RawRouter, Route
 from chatsite.scopes import Scope
 from tests.asgi_client import Exchange, call, exchange, http_scope
-from tests.chatsite.test_raw import KEY, app
+from tests.chatsite.raw_routes import KEY, app
 from tests.waiting import wait_until
 
 __all__ = ["app"]

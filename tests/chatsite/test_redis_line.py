@@ -2,6 +2,9 @@
 
 import asyncio
 import hashlib
+import re
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
@@ -15,6 +18,7 @@ from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import DataError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as Late
 
+from chatsite.concurrency import end_tasks
 from chatsite.redis import Call, Script, async_client, run_pipeline, send, sync_client
 from chatsite.redis_line import Arg, Line, SharedLine
 
@@ -79,6 +83,59 @@ async def test_who_waits_on_a_lost_line_is_told_and_the_next_one_gets_another() 
     [again] = await shared.ask(client, [("CLIENT", "ID")])
     assert again != number
     await shared.close()
+
+
+class Resetting:
+    """A server that says OK to everything, and resets its newest connection when it is told to."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self.connections: list[socket.socket] = []
+        self._tasks = [asyncio.create_task(self._accept())]
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def reset(self) -> None:
+        """The other side learns of it by its next system call, and no sooner than its event loop turns."""
+        newest = self.connections[-1]
+        asyncio.get_running_loop().remove_reader(newest)  # its number may be the next one's
+        newest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        newest.close()
+
+    async def close(self) -> None:
+        await end_tasks(self._tasks)
+        for each in (*self.connections, self._listener):
+            each.close()
+
+    async def _accept(self) -> None:
+        while True:
+            connection, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+            self.connections.append(connection)
+            self._tasks.append(asyncio.create_task(self._answer(connection)))
+
+    async def _answer(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while asked := await loop.sock_recv(connection, 65_536):
+            await loop.sock_sendall(connection, b"+OK\r\n" * len(re.findall(rb"(?m)^\*\d+\r$", asked)))
+
+
+async def test_nothing_is_written_to_a_connection_that_was_reset(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever asks before the event loop has said that it is lost gets another; asyncio has nothing to warn of."""
+    server, shared = Resetting(), SharedLine()
+    client = aioredis.Redis(host="127.0.0.1", port=server.port, socket_timeout=5, retry=Retry(NoBackoff(), 0))
+    assert await shared.ask(client, [("SET", "a", 1)]) == [b"OK"]
+    server.reset()
+    asked = (shared.ask(client, [("SET", "a", number)]) for number in range(30))
+    first, *others = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(first, LostConnection)  # it may have been done
+    assert others == [[b"OK"]] * 29 and len(server.connections) == 2
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+    await shared.close()
+    await client.aclose()
+    await server.close()
 
 
 async def test_many_that_find_a_line_lost_open_one_together() -> None:
@@ -150,7 +207,7 @@ async def test_nothing_can_be_asked_of_a_closed_line() -> None:
 
 
 async def test_a_server_that_is_not_there_is_an_error_each_time() -> None:
-    client = aioredis.Redis(host="127.0.0.1", port=1)
+    client = aioredis.Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))
     for _ in range(2):
         with pytest.raises(LostConnection):
             await send(client, [("PING",)])

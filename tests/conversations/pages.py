@@ -22,6 +22,7 @@ from conversations.selectors import Reply
 from inference.models import Model
 from inference.protocol import Cursor
 from tests.conftest import Person
+from tests.waiting import PATIENCE_SECONDS
 
 ORIGIN = "http://testserver"
 
@@ -98,7 +99,7 @@ class Socket:
         about = {"message": public_id("msg", message.id), "request": str(message.request_id)} if message else {}
         await self.say("hello", **about, cursor=cursor, **fields)
 
-    async def until(self, *texts: str, within: float = 3.0) -> str:
+    async def until(self, *texts: str, within: float = PATIENCE_SECONDS) -> str:
         """Reads frames until all of `texts` were in them; returns those frames joined."""
         seen = ""
         async with asyncio.timeout(within):
@@ -111,7 +112,7 @@ class Socket:
         self.received.append(seen)
         return seen
 
-    async def closed(self, within: float = 3.0) -> int:
+    async def closed(self, within: float = PATIENCE_SECONDS) -> int:
         """Reads on until the server closes; returns its code."""
         async with asyncio.timeout(within):
             while True:

@@ -7,26 +7,16 @@ import pytest
 
 from chatsite import notices
 from chatsite.ids import new_id, public_id
-from conversations import consumers, live, services
+from conversations import consumers, services
 from conversations.errors import ReplyRunning
 from conversations.models import Conversation, Message
 from tests.conftest import Person
+from tests.conversations.live_pages import conversation, script
 from tests.conversations.pages import Script, add_turn, connected, in_database, make_conversation
 from tests.waiting import wait_until
 
+__all__ = ["conversation", "script"]
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def conversation(person: Person) -> Conversation:
-    return make_conversation(person)
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    made = Script()
-    monkeypatch.setattr(live, "follow_from", made)
-    return made
 
 
 async def test_a_page_changes_only_its_own_conversation(conversation: Conversation, person: Person) -> None:

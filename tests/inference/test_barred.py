@@ -1,18 +1,28 @@
-"""Replies of people who are disabled, and of keys that are revoked, end within seconds."""
+"""Replies of people who are disabled or removed, and of keys that are revoked, end within seconds."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from chatsite.accounts import keys, pausing
+from chatsite.accounts import keys, members, pausing
 from chatsite.accounts import services as account_services
+from chatsite.accounts.models import ApiKey, Organization, User
 from chatsite.accounts.protocol import SITE
+from chatsite.accounts.roles import Role
 from chatsite.database import run_db
-from chatsite.ids import new_id
+from inference import barred
 from inference.barred import stop_barred
 from inference.models import Request
 from quotas.models import LedgerEntry
+from quotas.services import subscribe
+from tests.chatsite.organizations import by, make_organization
+from tests.conftest import Person
 from tests.conversations.callers import Caller
 from tests.inference.completions.conftest import caller, chat
 from tests.inference.completions.test_routes import PATH, over, rows
@@ -29,6 +39,21 @@ def disable(house: House) -> None:
 
 def revoke(house: House) -> None:
     keys.revoke_api_key(house.person.key)
+
+
+def expire(house: House) -> None:
+    ApiKey.objects.filter(pk=house.person.key.pk).update(expires_at=timezone.now())
+    keys.known_keys.clear()
+
+
+def in_organization(person: Person, organization: Organization) -> Person:
+    """As on the page: with no key that could be revoked."""
+    return replace(person, organization=organization, key=ApiKey(user=person.user, organization=organization))
+
+
+@pytest.fixture(autouse=True)
+def _first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(barred, "_looked_at", None)
 
 
 @pytest.mark.parametrize("bar", [disable, revoke])
@@ -85,17 +110,84 @@ async def test_what_waits_in_the_queue_ends_too(house: House) -> None:
     assert (await house.ended(message, 2)).status == "stopped"
 
 
-async def test_others_and_what_an_expired_or_paused_key_has_begun_go_on(house: House, stranger: Any) -> None:
+async def test_a_member_who_is_removed_is_heard_no_more_in_that_organization(house: House, stranger: Person) -> None:
+    """What runs in chats too, which nobody can open any more; what they have elsewhere goes on."""
+    acme = await run_db(lambda: make_organization(stranger, member=house.person))
+    await run_db(subscribe, acme.pk, "demo")
+    await house.engine(tokens_per_second=100)
+    await house.runner()
+    own, home = house.person, await house.ask(150)
+    house.person = in_organization(own, acme)
+    there = await house.ask(2000)
+    await house.emitted(there, 5)
+    await house.emitted(home, 5)
+    await run_db(members.remove, acme.pk, own.user.pk, by(stranger.user))
+    done = await house.ended(there, 5)
+    assert (done.status, done.finish_reason) == ("stopped", "cancelled") and done.content
+    assert (await house.ended(home)).status == "complete"
+
+
+@pytest.mark.parametrize("again", ["activated", "member"])
+async def test_who_is_let_in_again_is_not_stopped(house: House, stranger: Person, again: str) -> None:
+    acme = await run_db(lambda: make_organization(stranger, member=house.person))
+
+    def bar_and_let_in() -> None:
+        user = house.person.user
+        if again == "activated":
+            account_services.deactivate_user(user)
+            account_services.activate_user(user)
+        else:
+            members.remove(acme.pk, user.pk, by(stranger.user))
+            members.add(acme.pk, user, Role.MEMBER, SITE)
+
+    await run_db(bar_and_let_in)
+    house.person = in_organization(house.person, acme) if again == "member" else house.person
+    await run_db(subscribe, acme.pk, "demo")
+    message = await house.ask(20)
+    await stop_barred()
+    assert (await house.request(message)).cancel_requested_at is None
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["paused", "expired"])
+async def test_others_and_what_a_key_has_begun_that_is_not_revoked_go_on(
+    house: House, stranger: Person, expired: bool
+) -> None:
     await house.engine(tokens_per_second=100)
     await house.runner()
     await run_db(account_services.deactivate_user, stranger.user)
     message = await house.ask(150)
     await house.emitted(message, 5)
-    await run_db(
-        lambda: keys.rotate_api_key(house.person.user, house.person.key.id, new_id(), keys.timedelta(0), None, SITE)
-    )
-    assert await run_db(pausing.pause, house.person.key.chain_id, SITE, "for a test")
+    if expired:
+        await run_db(expire, house)
+    else:
+        assert await run_db(pausing.pause, house.person.key.chain_id, SITE, "for a test")
     await stop_barred()
     done = await house.ended(message)
     assert (done.status, len(done.token_ids) // 4) == ("complete", 150)
     assert await run_db(Request.objects.filter(cancel_requested_at__isnull=False).count) == 0
+
+
+async def test_no_request_is_looked_at_while_nobody_is_barred(house: House, stranger: Person) -> None:
+    await house.ask(20)
+    await run_db(account_services.deactivate_user, stranger.user)
+
+    def tables(since: Any) -> set[str]:
+        with CaptureQueriesContext(connection) as captured:
+            barred._barred(since)
+        return {each["sql"].split('FROM "')[1].split('"')[0] for each in captured}
+
+    now = timezone.now()
+    assert "inference_request" in await run_db(tables, now - timedelta(minutes=1))
+    assert "inference_request" not in await run_db(tables, now + timedelta(seconds=1))
+
+
+async def test_what_was_missed_while_nobody_swept_is_made_up_for(house: House) -> None:
+    """The next look goes back to the last one that ended, and a minute more."""
+    await stop_barred()
+    message = await house.ask(20)
+    await run_db(disable, house)
+    await run_db(
+        User.objects.filter(pk=house.person.user.pk).update, disabled_at=timezone.now() - timedelta(seconds=50)
+    )
+    await stop_barred()
+    assert (await house.ended(message, 2)).status == "stopped"

@@ -2,75 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiohttp import ClientSession
 
-from inference.vllm import (
-    Delta,
-    Engine,
-    EngineCall,
-    EngineError,
-    EngineGarbage,
-    EngineMisconfigured,
-    EngineRejected,
-    EngineStalled,
-    EngineUnavailable,
-    ServedModel,
-    new_session,
-)
-from tests.fakes.engine import FakeEngine, Options
+from inference.vllm import Delta, Engine, EngineGarbage, EngineMisconfigured, ServedModel
+from tests.fakes.engine import FakeEngine
 from tests.fakes.engine_tokens import bundled_model
 from tests.fakes.http_server import chunk as http_chunk
+from tests.inference.engine_calls import FINISHED, MODEL, PROMPT, call, collect, engine, fake, ids_of, session
 from tests.waiting import wait_until
 
-MODEL = "smollm2-135m"
-PROMPT = [1, 4093, 198, 28120, 2, 198]
-
-FINISHED = (
-    b'data: {"choices":[{"index":0,"text":"a","token_ids":[7],"finish_reason":"stop"}],'
-    b'"usage":{"prompt_tokens":6,"completion_tokens":1}}\n\ndata: [DONE]\n\n'
-)
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeEngine]:
-    async with FakeEngine(Options(model=MODEL), model=bundled_model()) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def session() -> AsyncIterator[ClientSession]:
-    async with new_session() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def engine(fake: FakeEngine, session: ClientSession) -> Engine:
-    return Engine(fake.url + "/", session)
-
-
-def call(max_tokens: int = 20, **changes: Any) -> EngineCall:
-    return EngineCall(**{"model": MODEL, "prompt_ids": PROMPT, "max_tokens": max_tokens, **changes})
-
-
-async def collect(engine: Engine, asked: EngineCall, **timeouts: float) -> tuple[list[Delta], EngineError | None]:
-    """All Deltas, and the error after them."""
-    deltas: list[Delta] = []
-    try:
-        async with engine.stream(asked, **timeouts) as stream:
-            async for delta in stream:
-                deltas.append(delta)
-    except EngineError as error:
-        return deltas, error
-    return deltas, None
-
-
-def ids_of(deltas: list[Delta]) -> list[int]:
-    return [token_id for delta in deltas for token_id in delta.token_ids]
+__all__ = ["engine", "fake", "session"]
 
 
 class TestStream:
@@ -273,98 +216,6 @@ class TestClosing:
             await asyncio.sleep(0.3)
             got += ids_of([delta async for delta in stream])
         assert len(got) == 10
-
-
-class TestFaults:
-    async def test_refused(self, engine: Engine, fake: FakeEngine) -> None:
-        fake.kill()
-        deltas, error = await collect(engine, call())
-        assert (deltas, type(error)) == ([], EngineUnavailable)
-        assert error is not None
-        assert (error.code, error.status) == ("engine_unavailable", 503)
-        assert not await engine.health()
-        await fake.start()
-        assert (await collect(engine, call()))[1] is None
-
-    @pytest.mark.parametrize("url", ["http://no-such-host.invalid", "not a url", "ftp://127.0.0.1"])
-    async def test_no_such_place(self, url: str, session: ClientSession) -> None:
-        assert type((await collect(Engine(url, session), call()))[1]) is EngineUnavailable
-        assert not await Engine(url, session).health()
-
-    @pytest.mark.parametrize(
-        ("kind", "expected"),
-        [
-            ("die", EngineUnavailable),
-            ("reset", EngineUnavailable),
-            ("error", EngineUnavailable),
-            ("end", EngineUnavailable),
-            ("garbage", EngineGarbage),
-            ("half", EngineGarbage),
-            ("count", EngineGarbage),
-        ],
-    )
-    @pytest.mark.parametrize("after", [0, 7])
-    async def test_mid_stream(
-        self, kind: str, expected: type[EngineError], after: int, engine: Engine, fake: FakeEngine
-    ) -> None:
-        fake.options.tokens_per_second = 200
-        fake.faults.stream, fake.faults.after = kind, after
-        deltas, error = await collect(engine, call(50))
-        assert type(error) is expected
-        assert ids_of(deltas) == fake.model.vocabulary.expect(PROMPT, after)
-        assert all(delta.finish_reason is None for delta in deltas)
-        assert not fake.running
-
-    @pytest.mark.parametrize("after", [0, 3])
-    async def test_stalled(self, after: int, engine: Engine, fake: FakeEngine) -> None:
-        fake.options.tokens_per_second = 100
-        fake.faults.stream, fake.faults.after = "stall", after
-        first, idle = (0.2, 30.0) if after == 0 else (30.0, 0.2)
-        started = asyncio.get_running_loop().time()
-        deltas, error = await collect(engine, call(50), first_token_timeout=first, idle_timeout=idle)
-        assert type(error) is EngineStalled
-        assert len(ids_of(deltas)) == after
-        assert 0.2 <= asyncio.get_running_loop().time() - started < 2
-        await wait_until(lambda: not fake.running, within=1)  # and the sequence is freed
-
-    @pytest.mark.parametrize(
-        ("status", "expected"),
-        [
-            (400, EngineRejected),
-            (413, EngineRejected),
-            (422, EngineRejected),
-            (401, EngineMisconfigured),
-            (404, EngineMisconfigured),
-            (429, EngineMisconfigured),
-            (500, EngineUnavailable),
-            (503, EngineUnavailable),
-        ],
-    )
-    async def test_s29_whose_fault_a_status_is(
-        self, status: int, expected: type[EngineError], engine: Engine, fake: FakeEngine
-    ) -> None:
-        fake.faults.status = status
-        _, error = await collect(engine, call())
-        assert type(error) is expected
-        assert error is not None
-        assert error.message == f"The engine answered {status}: A fault was asked for."
-        if isinstance(error, EngineRejected):
-            assert (error.engine_status, error.status, error.code) == (status, 400, "invalid_input")
-
-    async def test_what_the_engine_does_not_take(self, engine: Engine) -> None:
-        for asked in (call(0), call(5000), call(5, min_tokens=6), call(5, temperature=-1.0), call(5, prompt_ids=[])):
-            _, error = await collect(engine, asked)
-            assert type(error) is EngineRejected
-
-    async def test_another_model(self, engine: Engine) -> None:
-        _, error = await collect(engine, call(model="other"))
-        assert type(error) is EngineMisconfigured
-        assert isinstance(error, EngineUnavailable)
-
-    async def test_a_fault_that_ends(self, engine: Engine, fake: FakeEngine) -> None:
-        fake.faults.stream, fake.faults.times = "reset", 2
-        errors = [(await collect(engine, call()))[1] for _ in range(3)]
-        assert [type(error) for error in errors] == [EngineUnavailable, EngineUnavailable, type(None)]
 
 
 class TestCalls:

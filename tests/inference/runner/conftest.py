@@ -28,7 +28,7 @@ from tests.conftest import Person
 from tests.fakes.engine import FakeEngine, Options
 from tests.fakes.engine_tokens import FakeModel
 from tests.tuning import atune
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 MODEL_PATH = "var/models/smollm2-135m"
 PROMPT = [1, 4093, 198, 2683, 359]
@@ -135,7 +135,7 @@ class House:
     async def request(self, message: Message) -> Request:
         return await run_db(Request.objects.get, id=message.request_id)
 
-    async def ended(self, message: Message, within: float = 10.0) -> Message:
+    async def ended(self, message: Message, within: float = PATIENCE_SECONDS) -> Message:
         """The message once it is terminal and everything it held is released."""
 
         async def over() -> bool:
@@ -144,7 +144,7 @@ class House:
         await wait_until(over, within, message=f"not released: {await self.request(message)}")
         return await self.reload(message)
 
-    async def emitted(self, message: Message, least: int, within: float = 5.0) -> None:
+    async def emitted(self, message: Message, least: int, within: float = PATIENCE_SECONDS) -> None:
         """Waits until the reply's log has so many tokens."""
 
         async def there() -> bool:
