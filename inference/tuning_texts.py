@@ -41,8 +41,13 @@ OTHERS = {
     "cost.output": Text("wtok a token", "A token of output."),
     "order.quantum": Text("wtok at weight 1", "Requests this close to the next one are its equals."),
     "order.clamp": Text("wtok at weight 1", "Most debt that somebody takes along into a new backlog."),
-    "order.waited_for_quanta": Text("quanta", "A lane that trails its share by more is waited for, not skipped."),
-    "order.aging_ms": Text("ms", "Most that a long prompt is ranked behind a short one."),
+    "order.waited_for_quanta": Text(
+        "quanta",
+        "A lane that trails its share by more is waited for, not skipped; an organization that does is not passed.",
+    ),
+    "order.aging_ms": Text(
+        "ms", "Most that a long prompt is ranked behind a short one; what has waited for longer is not passed."
+    ),
     "lease.lease_seconds": Text("s", "A request whose lease is not renewed for so long is taken back."),
     "lease.abort_seconds": Text("s", "A runner ends its own streams this long after its last renewal."),
     "lease.heartbeat_seconds": Text("s", "Time between renewals."),

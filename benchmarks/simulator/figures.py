@@ -14,6 +14,7 @@ from benchmarks.simulator.metrics import (
     recovery,
     rounded,
     served,
+    share,
     ttft,
 )
 from benchmarks.simulator.runs import Figures, Run
@@ -65,10 +66,16 @@ def series(run: Run, lane: str = "paid", width: float = 5.0) -> list[tuple[float
 
 
 def flood(run: Run) -> Figures:
-    """Paid before and during."""
+    """Paid before and during, and the share of all free requests that met their objective."""
     paid = [each for each in run.cluster.requests if each.job.lane == "paid"]
     before = [each for each in paid if 5.0 <= each.job.at < run.scale.warm]
-    return {**steady(run), "paid_p99_before": rounded(ttft(before, 0.99)), "series": series(run)}
+    in_time = share(run.window.of("free"), lambda each: each.ttft <= objective("free"))
+    return {
+        **steady(run),
+        "paid_p99_before": rounded(ttft(before, 0.99)),
+        "free_in_time": rounded(in_time),
+        "series": series(run),
+    }
 
 
 def affinity(run: Run) -> Figures:

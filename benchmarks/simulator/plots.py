@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 340
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 64, 46
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 80, 46
 COLORS = ("#1f6feb", "#8250df", "#d97706", "#cf222e", "#57606a", "#1a7f37", "#bf3989", "#0a7ea4")
 TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="#24292f"'
 
@@ -37,7 +37,7 @@ def bars(
 def lines(
     title: str, series: Mapping[str, Sequence[tuple[float, float | None]]], unit: str, *, log: bool, line: float | None
 ) -> str:
-    """Values over seconds; a gap where there is none. `line` is drawn across, an objective."""
+    """Values over seconds; a gap where there is none. The first is on top. `line` is drawn across, an objective."""
     points = [point for each in series.values() for point in each]
     known = [value for _, value in points if value is not None and value > 0] + ([line] if line else [])
     scale = Scale.over(known, log=log)
@@ -48,7 +48,7 @@ def lines(
     if line:
         y = scale.y(line)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#57606a" stroke-dasharray="5 4"/>')
-    for place, each in enumerate(series.values()):
+    for place, each in reversed(list(enumerate(series.values()))):
         path, draw = "", "M"
         for at, value in each:
             if value is None:
@@ -97,11 +97,14 @@ def _x(at: float, last: float) -> float:
 
 def _frame(title: str, names: Sequence[str], scale: Scale, unit: str) -> list[str]:
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', _text(LEFT, 20, title, "start", bold=True)]
-    at = float(LEFT)
+    at, row = float(LEFT), 31
     for place, name in enumerate(names):
-        parts.append(f'<rect x="{at:.0f}" y="31" width="10" height="10" fill="{COLORS[place % len(COLORS)]}"/>')
-        parts.append(_text(at + 14, 40, name, "start"))
-        at += 26 + 6.9 * len(name)
+        wide = 26 + 6.9 * len(name)
+        if at > LEFT and at + wide > WIDTH:
+            at, row = float(LEFT), row + 17
+        parts.append(f'<rect x="{at:.0f}" y="{row}" width="10" height="10" fill="{COLORS[place % len(COLORS)]}"/>')
+        parts.append(_text(at + 14, row + 9, name, "start"))
+        at += wide
     for tick in scale.ticks():
         y = scale.y(tick)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#d0d7de"/>')

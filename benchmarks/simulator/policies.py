@@ -14,6 +14,7 @@ NO_FLOOR = "chatsite, no decode floor"
 NO_GATE = "chatsite, no gate"
 NO_AFFINITY = "chatsite, no affinity"
 CONTROL = "chatsite, every fifth refusal let in"
+FEW_LET_IN = "chatsite, every fiftieth refusal let in"
 NO_SHEDDING = "chatsite, no shedding"
 ROUND_ROBIN = "first come, round robin"
 LEAST = "least loaded"
@@ -44,6 +45,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     NO_GATE: scheduler(gate=False),
     NO_AFFINITY: scheduler(affinity=False),
     CONTROL: scheduler(control=1 / 5),
+    FEW_LET_IN: scheduler(control=1 / 50),  # beside a flood a fifth would be as much as is let in
     NO_SHEDDING: scheduler(shedding=False),
     ROUND_ROBIN: RoundRobin,
     LEAST: LeastLoaded,

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.simulator import invariants, plots
 from benchmarks.simulator.invariants import ROOT, Results, figure
 from benchmarks.simulator.metrics import LANES
-from benchmarks.simulator.policies import HASHING, LEAST, NO_AFFINITY, NO_GATE, OURS, RADIX, ROUND_ROBIN
+from benchmarks.simulator.policies import FEW_LET_IN, HASHING, LEAST, NO_AFFINITY, NO_GATE, OURS, RADIX, ROUND_ROBIN
 
 FOLDER = ROOT / "docs" / "benchmarks" / "simulator"
 SUMMARY = ROOT / "docs" / "benchmarks.md"
@@ -119,6 +119,7 @@ def charts(results: Results) -> dict[str, str]:
         series = {
             policy: [tuple(point) for point in each["extra"][SERIES]]
             for policy, each in results[name]["policies"].items()
+            if policy != FEW_LET_IN
         }
         made[name] = plots.lines(title, series, " s", log=True, line=objective)
     return made

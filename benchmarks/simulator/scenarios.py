@@ -7,6 +7,7 @@ from benchmarks.simulator import faults, figures
 from benchmarks.simulator.capacity import capacity
 from benchmarks.simulator.policies import (
     CONTROL,
+    FEW_LET_IN,
     HASHING,
     LEAST,
     NO_AFFINITY,
@@ -136,7 +137,7 @@ def special() -> Iterator[Scenario]:
         "Free flood",
         "Paid traffic of 30 % of the capacity; then free users send five times the capacity.",
         flood,
-        (OURS, NO_FLOOR, NO_GATE, LEAST, ROUND_ROBIN, CONTROL),
+        (OURS, NO_FLOOR, NO_GATE, LEAST, ROUND_ROBIN, FEW_LET_IN),
         full=Scale(150, 30, 10),
         extra=figures.flood,
     )

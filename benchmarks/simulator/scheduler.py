@@ -57,7 +57,6 @@ class Scheduler:
         self._wake_at = self._looked_at = -1.0
         self._preempt_from = 0.0
         self._turn = 0
-        self._idle: dict[str, str] = {}
 
     # ------------------------------------------------------------------ events of the cluster
 
@@ -284,16 +283,17 @@ class Scheduler:
         while self._place_one(stuck):
             stuck.clear()
         for head in stuck:
-            self._idle.pop(head.id, None)  # it found no place: whatever it waits for now is a new wait
+            self.audit.found_no_place(head.id)
         if stuck:
             self._make_place(stuck[0])
 
     def _place_one(self, stuck: list[Head]) -> bool:
-        """Commits the first of the heads that can start somewhere; those before it are `stuck`."""
+        """Commits the first of the heads that can start somewhere; those before it whose turn it was are `stuck`."""
         heads = self.book.peek(self.now_ms, PEEK).heads
         loads = self.loads()
         matches = {head.id: self._share(head) for head in heads if head.turn}
-        return any(head.turn and self._try(head, loads, stuck) for head in with_best_match_first(heads, matches))
+        ordered = (head for head in with_best_match_first(heads, matches) if head.turn or head.passing)
+        return any(self._try(head, loads, stuck) for head in ordered)
 
     def _share(self, head: Head) -> float:
         ticket = self.tickets[head.id]
@@ -308,12 +308,19 @@ class Scheduler:
         matches = {load.id: _tokens(ticket.matches, load.id) for load in loads}
         choice = choose(self.settings, demand, loads, matches, self.rng)
         if not choice.id:
-            stuck.append(head)
+            if head.turn:
+                stuck.append(head)
             return False
         self._turn += 1
         runner = self.runners[self._turn % len(self.runners)]
         committed = self.book.commit(
-            self.now_ms, head.id, choice.id, str(runner), uncached=choice.uncached, attempt=head.attempt
+            self.now_ms,
+            head.id,
+            choice.id,
+            str(runner),
+            uncached=choice.uncached,
+            attempt=head.attempt,
+            passing=head.passing,
         )
         if not committed.attempt:
             return False
@@ -356,29 +363,14 @@ class Scheduler:
             self.cluster.at(now + WAKE_SECONDS, self._give_way, chosen.id, chosen.attempt)
 
     def _look_for_idleness(self) -> None:
-        """Counts requests that a replica would take and that order does not hold back for a lane that trails."""
         if self.redis_up and self.runners:
-            peeked, loads = self.book.peek(self.now_ms, PEEK), self.loads()
-            idle: dict[str, str] = {}  # by id: its turn is there, or it stands behind its own tenant's, or another's
-            first: dict[tuple[str, str], str] = {}
-            for head in peeked.heads:
-                own = first.setdefault((head.lane, head.tenant), head.id) != head.id
-                matches = {load.id: _tokens(self.tickets[head.id].matches, load.id) for load in loads}
-                taken = any(
-                    not assess(self.settings, _demand(head, 0.0), each, matches[each.id]).refusal for each in loads
-                )
-                if taken and peeked.waited_for in ("", head.lane):
-                    idle[head.id] = "turn" if head.turn else "own" if own else "other"
-            both = [(self._idle[id], why) for id, why in idle.items() if id in self._idle]
-            self.audit.looks += 1
-            if ("turn", "turn") in both:
-                self.audit.idle += 1
-            elif any("other" in pair for pair in both):
-                self.audit.held += 1
-            elif both:
-                self.audit.held_by_own += 1
-            self._idle = idle
+            loads = self.loads()
+            self.audit.look(self.book.peek(self.now_ms, PEEK), lambda head: self._would_be_taken(head, loads))
         self.cluster.at(self.cluster.now + AUDIT_SECONDS, self._look_for_idleness)
+
+    def _would_be_taken(self, head: Head, loads: list[Load]) -> bool:
+        matches, demand = self.tickets[head.id].matches, _demand(head, 0.0)
+        return any(not assess(self.settings, demand, each, _tokens(matches, each.id)).refusal for each in loads)
 
     def _give_way(self, id: str, attempt: int) -> None:
         """Its runner is told, and gives it back."""

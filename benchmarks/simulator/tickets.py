@@ -1,9 +1,10 @@
 """What the simulated product keeps of each request, what an experiment changes, and what is noted on the way."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.simulator.cluster import Request
+from inference.scheduling.answers import Head, Peeked
 from inference.scheduling.prediction import Prediction
 from inference.scheduling.prefixes import Matched
 from inference.scheduling.settings import LANES
@@ -61,3 +62,26 @@ class Audit:
     preemptions: int = 0
     reclaimed: list[float] = field(default_factory=list)  # seconds from a runner's death until it waits again
     dispatches: dict[str, list[float]] = field(default_factory=lambda: {lane: [] for lane in LANES})
+    _waited: dict[str, str] = field(default_factory=dict)  # at the last look: why, by id
+
+    def look(self, peeked: Peeked, would_be_taken: Callable[[Head], bool]) -> None:
+        """Counts requests that a replica would take and that no lane is waited for, at this look and the one before."""
+        waiting: dict[str, str] = {}  # its turn is there, or it stands behind its own tenant's, or another's
+        firsts: dict[tuple[str, str], str] = {}
+        for head in peeked.heads:
+            own = firsts.setdefault((head.lane, head.tenant), head.id) != head.id
+            if peeked.waited_for in ("", head.lane) and would_be_taken(head):
+                waiting[head.id] = "turn" if head.turn else "own" if own else "other"
+        both = [(self._waited[id], why) for id, why in waiting.items() if id in self._waited]
+        self.looks += 1
+        if ("turn", "turn") in both:
+            self.idle += 1
+        elif any("other" in pair for pair in both):
+            self.held += 1
+        elif both:
+            self.held_by_own += 1
+        self._waited = waiting
+
+    def found_no_place(self, id: str) -> None:
+        """A runner has looked: whatever it waits for now is a new wait."""
+        self._waited.pop(id, None)

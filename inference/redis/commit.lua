@@ -1,8 +1,19 @@
 -- Places a request: order, gate, slots and KV are checked, and everything is counted, in one step.
 -- KEYS[1] scheduler prefix
--- ARGV    rules, id, replica, runner, tokens that this replica has to prefill, attempts so far as `peek` showed them
+-- ARGV    rules, id, replica, runner, tokens that this replica has to prefill, attempts so far as `peek` showed them,
+--         1 where those whose turn it is found no place
 -- returns {attempt, ''}, the same again for the same call, or {0, why}: gone, turn, replica, slots, kv or gate
+
+-- Whether the first requests of its tenant and of the one that was served least are young, or are itself.
+local function may_pass(rules, lane, tenant, id, own, least, lead)
+  if lead > rules.patience / weight_of(lane, tenant) then return false end
+  local queue, old = p .. ':q:' .. lane .. ':', now() - rules.aging
+  if own ~= id and tonumber(redis.call('ZSCORE', queue .. tenant, own)) <= old then return false end
+  return least == tenant or tonumber(redis.call('ZRANGE', queue .. least, 0, 0, 'WITHSCORES')[2]) > old
+end
+
 local id, replica, runner, uncached, before = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local passing = ARGV[7] == '1'
 local f = redis.call('HMGET', p .. ':req:' .. id, 'state', 'lane', 'tenant', 'attempt', 'input', 'kv', 'emitted', 'replica',
   'runner')
 if not f[1] then return {0, 'gone'} end
@@ -12,13 +23,14 @@ if f[1] ~= 'queued' or attempt ~= before then return {0, 'gone'} end
 
 local rules, lane, tenant = cmsgpack.unpack(ARGV[1]), f[2], f[3]
 local first = redis.call('ZRANGE', p .. ':q:' .. lane .. ':' .. tenant, 0, 1)
-if first[1] ~= id then return {0, 'turn'} end
+if first[1] ~= id and not passing then return {0, 'turn'} end
 if waits_for(rules, waiting_lanes(), lane) ~= '' then return {0, 'turn'} end
 local act = p .. ':act:' .. lane
 local least = redis.call('ZRANGE', act, 0, 0, 'WITHSCORES')
-if least[1] ~= tenant and redis.call('ZSCORE', act, tenant) - least[2] > rules.quantum / weight_of(lane, tenant) then
-  return {0, 'turn'}  -- it is more than a quantum ahead of the tenant that was served least
-end
+local lead = least[1] == tenant and 0 or redis.call('ZSCORE', act, tenant) - least[2]
+-- It is its tenant's first, within a quantum of the tenant that was served least; or passes young ones, within some more.
+local turn = first[1] == id and (lead == 0 or lead <= rules.quantum / weight_of(lane, tenant))
+if not turn and not (passing and may_pass(rules, lane, tenant, id, first[1], least[1], lead)) then return {0, 'turn'} end
 
 local input, emitted = tonumber(f[5]), tonumber(f[7])
 local context = math.max(tonumber(f[6]), input + emitted)

@@ -45,6 +45,7 @@ NAMES = (
     "running",
 )
 SCRIPTS = {name: Script.load(FOLDER / f"{name}.lua", *SHARED) for name in NAMES}
+SET_ASIDE = Script.load(FOLDER / "set_aside.lua", *SHARED)  # `Book` has it as `settle` of what the attempt still holds
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,10 @@ class Scheduler:
     async def peek(self, most: int, replicas: Sequence[str] = ()) -> Peeked:
         return peeked(await self.run(self.peek_call(most, replicas)), replicas)
 
-    def commit_call(self, head: Head, replica: str, runner: str, uncached: int) -> Call:
-        """For `committed`."""
-        return self.call("commit", rules.packed(), head.id, replica, runner, uncached, head.attempt)
+    def commit_call(self, head: Head, replica: str, runner: str, uncached: int, *, passing: bool = False) -> Call:
+        """For `committed`. `passing`: those whose turn it is found no place."""
+        numbers = (uncached, head.attempt, int(passing))
+        return self.call("commit", rules.packed(), head.id, replica, runner, *numbers)
 
     def first_token_call(self, id: str, attempt: int) -> Call:
         """Returns an Answer's value."""
@@ -135,6 +137,10 @@ class Scheduler:
     ) -> Released:
         call = self.release_call(id, attempt, emitted=emitted, failed=failed, preempted=preempted, avoid=avoid)
         return Released((await self.run(call)).decode())
+
+    async def set_aside(self, id: str, attempt: int) -> bool:
+        """One that has not begun is forgotten, and may be enqueued again; False when that attempt holds it no more."""
+        return bool(await SET_ASIDE(self.client, self.prefix, id, attempt))
 
     def reap_call(self, *, loading: bool) -> Call:
         """For `ended`."""
@@ -209,7 +215,8 @@ def ended(answer: Sequence[Any]) -> list[tuple[str, Outcome]]:
 
 
 def _head(raw: Sequence[Any]) -> Head:
-    id, lane, tenant, input, uncached, kv, attempt, emitted, preemptions, rank, deadline, avoid, turn, failures = raw
+    id, lane, tenant, input, uncached, kv, attempt, emitted, preemptions, rank, deadline, avoid, *marks = raw
+    turn, failures, passing = marks
     return Head(
         id=id.decode(),
         lane=lane.decode(),
@@ -225,6 +232,7 @@ def _head(raw: Sequence[Any]) -> Head:
         avoid=avoid.decode(),
         turn=bool(turn),
         failures=int(failures),
+        passing=bool(passing),
     )
 
 

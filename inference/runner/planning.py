@@ -21,13 +21,14 @@ Matches = Mapping[str, Mapping[str, Matched]]  # by request, then by replica
 
 @dataclass(frozen=True)
 class Planned:
-    """A head, and where it is to go. `before`: tokens to prefill that were queued there."""
+    """A head, and where it is to go. `before`: tokens to prefill that were queued there. `passing`: see `Head`."""
 
     head: Head
     member: Member  # held here: the table may lose it before the answer comes
     choice: Choice
     matches: Mapping[str, Matched]
     before: int
+    passing: bool = False
 
 
 class Retries:
@@ -92,13 +93,14 @@ class Plan:
 
     def _plan(self, heads: Sequence[Head]) -> None:
         """Of one lane."""
-        before, held = len(self.planned), []
+        before, held, stuck = len(self.planned), [], len(self.stuck)
         for head in heads:
-            if not self._may_try(head):
+            passing = not self._may_try(head)
+            if passing and not (head.passing and len(self.stuck) > stuck):
                 continue
             if self._retries.allow(head):
-                self._place(head)
-            else:
+                self._place(head, passing)
+            elif not passing:
                 held.append(head)
                 self._blocked.add((head.lane, head.tenant))
         if len(self.planned) == before:  # nobody else can start: a place that stays empty helps nobody
@@ -113,16 +115,18 @@ class Plan:
             self._blocked.add(tenant)
         return tenant not in self._blocked
 
-    def _place(self, head: Head) -> None:
+    def _place(self, head: Head, passing: bool = False) -> None:
         found = self._matches[head.id]
         cached = {id: match.tokens for id, match in found.items()}
         choice = choose(rules.settings(), _demand(head), list(self._loads.values()), cached, self._random)
+        if not choice.id and passing:
+            return
         if not choice.id:
             self._blocked.add((head.lane, head.tenant))
             self.stuck.append(head)
             return
         load = self._loads[choice.id]
-        self.planned.append(Planned(head, self._pool.members[choice.id], choice, found, int(load.qpf)))
+        self.planned.append(Planned(head, self._pool.members[choice.id], choice, found, int(load.qpf), passing))
         self._loads[choice.id] = _with(load, choice.uncached, head.kv)
 
 

@@ -55,8 +55,9 @@ class Head:
     """A request that waits, as `peek` shows it.
 
     `uncached` is the estimate it came with; `attempt` counts the attempts so far; `kv` is the context in tokens that
-    it may reach (input and expected output). `turn`: as far as order goes, `commit` would take it now. `rank`, in ms,
-    orders a tenant's requests. `failures` counts the attempts that count against it.
+    it may reach (input and expected output). `turn`: as far as order goes, `commit` would take it now. `passing`: it
+    would if those whose turn it is find no place. `rank`, in ms, orders a tenant's requests. `failures` counts the
+    attempts that count against it.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Head:
     avoid: str
     turn: bool
     failures: int = 0
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,29 @@ class Backlog:
                 return other
         return ""
 
-    def tenant_has_turn(self, settings: SchedulerSettings, name: str, tenant: str) -> bool:
-        """Whether it is within a quantum of the tenant that was served least."""
+    def is_next(
+        self, settings: SchedulerSettings, now: int, name: str, tenant: str, ranked: Ranked, passing: bool
+    ) -> bool:
+        """Whether a request may start as far as order goes. `passing`: those whose turn it is found no place."""
+        if self.lane_waits_for(settings, name):
+            return False
+        turn = self.has_turn(settings, name, tenant, ranked)
+        return turn or (passing and self.may_pass(settings, now, name, tenant, ranked))
+
+    def has_turn(self, settings: SchedulerSettings, name: str, tenant: str, ranked: Ranked) -> bool:
+        """Whether it is the first of a tenant that is within a quantum of the one that was served least."""
         lane = self.lanes[name]
-        return lane.clocks.lead(tenant) <= settings.order.quantum / lane.weights[tenant]
+        within = lane.clocks.lead(tenant) <= settings.order.quantum / lane.weights[tenant]
+        return within and lane.queues[tenant][0] == ranked
+
+    def may_pass(self, settings: SchedulerSettings, now: int, name: str, tenant: str, ranked: Ranked) -> bool:
+        """Whether it may start before those whose turn it is, where these find no place.
+
+        Its tenant is ahead of the one that was served least by no more quanta than a lane would be waited for, and the
+        first request of either is young: for one that has waited for longer than `aging_ms` a place is kept.
+        """
+        lane, order = self.lanes[name], settings.order
+        if lane.clocks.lead(tenant) > order.waited_for_quanta * order.quantum / lane.weights[tenant]:
+            return False
+        passed = {lane.queues[each][0] for each in (tenant, lane.clocks.least)} - {ranked}
+        return all(rank > now - order.aging_ms for rank, _ in passed)

@@ -104,25 +104,31 @@ class Book:
 
         First each tenant's first request, then each one's second, and so on, so that a few commits can follow one
         peek. Those with `turn` may be committed in any order that suits (a prefix match, say); the others have a
-        chance once those ahead of them are gone.
+        chance once those ahead of them are gone, or, if they may be `passing`, find no place.
         """
         heads: list[Head] = []
         waited_for = ""
         for lane in self._backlog.in_order():
             blocking = self._backlog.lane_waits_for(self.settings, lane)
             waited_for = waited_for or blocking
-            for tenant, depth, id in self._backlog.lanes[lane].heads(k):
-                turn = not blocking and depth == 0 and self._backlog.tenant_has_turn(self.settings, lane, tenant)
-                heads.append(self._requests[id].head(turn))
+            for tenant, _, id in self._backlog.lanes[lane].heads(k):
+                request = self._requests[id]
+                turn = not blocking and self._backlog.has_turn(self.settings, lane, tenant, request.ranked)
+                other = not blocking and not turn
+                passing = other and self._backlog.may_pass(self.settings, now, lane, tenant, request.ranked)
+                heads.append(request.head(turn, passing))
         return Peeked(tuple(heads), {id: self._ledger.counters(id) for id in replicas}, waited_for)
 
-    def commit(self, now: int, id: str, replica: str, runner: str, *, uncached: int, attempt: int) -> Committed:
+    def commit(
+        self, now: int, id: str, replica: str, runner: str, *, uncached: int, attempt: int, passing: bool = False
+    ) -> Committed:
         """Place a request: order, gate, slots and KV are checked, and everything is counted, in one step.
 
         `uncached`: tokens that this replica has to prefill. `attempt`: what `peek` showed; the same runner that
-        repeats the same commit gets the same answer. On success the request is leased to attempt + 1, and qpf, kv and
-        n of the replica are charged; and to tenant and lane, the first time, the input's wtok: a prompt that is read
-        again, after a preemption or on another replica, was paid for.
+        repeats the same commit gets the same answer. `passing`: those whose turn it is found no place. On success the
+        request is leased to attempt + 1, and qpf, kv and n of the replica are charged; and to tenant and lane, the
+        first time, the input's wtok: a prompt that is read again, after a preemption or on another replica, was paid
+        for.
         """
         request = self._requests.get(id)
         if request is None:
@@ -131,6 +137,8 @@ class Book:
             return Committed(request.attempt)
         if request.state is not State.QUEUED or request.attempt != attempt:
             return Committed(0, Refusal.GONE)
+        if not self._backlog.is_next(self.settings, now, request.lane, request.tenant, request.ranked, passing):
+            return Committed(0, Refusal.TURN)
         refused = self._refusal(request, replica, uncached)
         if refused is not Refusal.NONE:
             return Committed(0, refused)
@@ -322,13 +330,6 @@ class Book:
     # ------------------------------------------------------------------------------------------------ inside
 
     def _refusal(self, request: Request, replica: str, uncached: int) -> Refusal:
-        first = self._backlog.lanes[request.lane].queues[request.tenant][0]
-        if first != request.ranked:
-            return Refusal.TURN
-        if self._backlog.lane_waits_for(self.settings, request.lane):
-            return Refusal.TURN
-        if not self._backlog.tenant_has_turn(self.settings, request.lane, request.tenant):
-            return Refusal.TURN
         held = self._ledger.counters(replica)
         if not held.open:
             return Refusal.REPLICA

@@ -54,6 +54,11 @@ class Clocks:
         if member in self.times and member not in self.backlogged and self.times[member] <= self.floor:
             del self.times[member]
 
+    @property
+    def least(self) -> str:
+        """Of the backlogged, the one with the smallest time."""
+        return min(self.backlogged, key=lambda member: (self.times[member], member))
+
     def in_order(self) -> list[str]:
         """The backlogged, smallest time first."""
         return sorted(self.backlogged, key=lambda member: (self.times[member], member))

@@ -67,7 +67,7 @@ class Request:
     def held_by(self, attempt: int) -> bool:
         return self.state is State.RUNNING and self.attempt == attempt
 
-    def head(self, turn: bool) -> Head:
+    def head(self, turn: bool, passing: bool) -> Head:
         return Head(
             id=self.id,
             lane=self.lane,
@@ -83,6 +83,7 @@ class Request:
             avoid=self.avoid,
             turn=turn,
             failures=self.failures,
+            passing=passing,
         )
 
     def running(self) -> Running:

@@ -224,9 +224,14 @@ def _saturated(settings: SchedulerSettings, load: Load) -> bool:
 
 
 def with_best_match_first(heads: Sequence[Head], matches: Mapping[str, float]) -> list[Head]:
-    """The heads of `peek` in the order in which to try them: among a lane's equals, the best cached share first.
+    """The heads of `peek` in the order in which to try them: among those of a lane whose turn it is, the best cached
+    share first.
 
     `matches`: by request id, the largest share of its input that any replica has cached, absent is 0.
     """
     lanes = list(dict.fromkeys(head.lane for head in heads))
-    return sorted(heads, key=lambda head: (lanes.index(head.lane), not head.turn, -matches.get(head.id, 0.0)))
+
+    def key(head: Head) -> tuple[int, bool, float]:
+        return lanes.index(head.lane), not head.turn, -matches.get(head.id, 0.0) if head.turn else 0.0
+
+    return sorted(heads, key=key)

@@ -92,8 +92,9 @@ class OrderSettings(Section):
 
     quantum: float = number(8192.0, 1.0, 1e9)  # heads this close are equals
     clamp: float = number(65536.0, 1.0, 1e9)  # most debt somebody takes along into a new backlog
-    waited_for_quanta: float = number(2.0, 0.0, 1e6)  # a lane that trails by more is waited for
-    aging_ms: int = number(5000, 0, 3_600_000)  # most that a long prompt is ranked behind a short one
+    waited_for_quanta: float = number(2.0, 0.0, 1e6)  # a lane that trails by more is waited for, a tenant not passed
+    # Most that a long prompt is ranked behind a short one; and what has waited for longer than this is not passed.
+    aging_ms: int = number(5000, 0, 3_600_000)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from benchmarks.simulator.plots import HEIGHT, Scale, bars, lines
+from benchmarks.simulator.plots import HEIGHT, TOP, WIDTH, Scale, bars, lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -29,3 +29,12 @@ def test_a_linear_scale_has_a_few_ticks_within_it(high: float) -> None:
     ticks = scale.ticks()
     assert 2 <= len(ticks) <= 8
     assert all(0 <= scale.y(tick) <= HEIGHT for tick in ticks)
+
+
+def test_a_legend_that_is_too_long_goes_on_in_a_second_row() -> None:
+    names = [f"a policy with a long name {number}" for number in range(6)]
+    tree = ElementTree.fromstring(bars("A", ["50 %"], {name: [1.0] for name in names}, " s", log=True))
+    places = [text for text in tree.findall(f"{SVG}text") if text.text in names]
+    assert len({text.get("y") for text in places}) == 2
+    assert all(float(text.get("x", "")) + 6.9 * len(names[0]) < WIDTH for text in places)
+    assert max(float(text.get("y", "")) for text in places) < TOP - 15

@@ -93,6 +93,29 @@ def test_lua_passes_the_gate_for_what_is_cached_and_counts_what_is_read_as_the_b
     assert book.peek(5, 0, ["a"]).replicas["a"].read == 0
 
 
+@pytest.mark.parametrize("weight", [1.0, 4.0])
+@pytest.mark.parametrize(("wtok", "may"), [(16_384, True), (16_385, False)])
+def test_lua_lets_pass_who_is_near_the_least_served_while_that_ones_first_is_young_as_the_book_does(
+    weight: float, wtok: int, may: bool
+) -> None:
+    book = Twin()
+    book.describe(1, "a", capn=100, capkv=0, peak_rate=100_000.0)
+    said = {"input": 9, "uncached": 9, "kv": 9, "deadline": 10**6, "peak_rate": 0.0}
+    book.enqueue(1, "least", "paid", "other", rank=1000.0, **said)
+    for number in range(3):
+        book.enqueue(1, f"r{number}", "paid", "acme", weight=weight, rank=1500.0 + number, **said)
+    assert book.commit(1, "r0", "a", "runner", uncached=wtok, attempt=0).attempt == 1
+
+    def passing(now: int) -> list[str]:
+        return [head.id for head in book.peek(now, 9).heads if head.passing]
+
+    assert passing(5999) == (["r1", "r2"] if may else [])
+    assert passing(6000) == []
+    assert book.commit(5999, "r2", "a", "runner", uncached=9, attempt=0).refusal == "turn"
+    assert book.commit(6000, "r2", "a", "runner", uncached=9, attempt=0, passing=True).refusal == "turn"
+    assert book.commit(5999, "r2", "a", "runner", uncached=9, attempt=0, passing=True).attempt == int(may)
+
+
 def test_a_change_of_the_rules_holds_from_the_next_operation_on() -> None:
     book = LuaBook()
     book.describe(1, "a", capn=10, capkv=0, peak_rate=1000.0)

@@ -65,10 +65,11 @@ class LuaBook:
     def peek(self, now: int, k: int, replicas: Sequence[str] = ()) -> Peeked:
         return peeked(self.run(now, self.calls.peek_call(k, replicas)), replicas)
 
-    def commit(self, now: int, id: str, replica: str, runner: str, *, uncached: int, attempt: int) -> Committed:
-        return committed(
-            self.run(now, self.calls.call("commit", rules.packed(), id, replica, runner, uncached, attempt))
-        )
+    def commit(
+        self, now: int, id: str, replica: str, runner: str, *, uncached: int, attempt: int, passing: bool = False
+    ) -> Committed:
+        said = (rules.packed(), id, replica, runner, uncached, attempt, int(passing))
+        return committed(self.run(now, self.calls.call("commit", *said)))
 
     def first_token(self, now: int, id: str, attempt: int) -> Answer:
         return Answer(self.run(now, self.calls.first_token_call(id, attempt)).decode())

@@ -45,15 +45,26 @@ def pool(*replicas: str) -> Pool:
     return cast(Pool, SimpleNamespace(members=members, usable=lambda held: set(members)))
 
 
-def head(id: str, tenant: str, lane: str = "paid", failures: int = 0, input: int = 100, turn: bool = True) -> Head:
-    return Head(id, lane, tenant, input, input, input, failures, 0, 0, 0.0, 0, "", turn, failures)
+def head(
+    id: str,
+    tenant: str,
+    lane: str = "paid",
+    failures: int = 0,
+    input: int = 100,
+    turn: bool = True,
+    passing: bool = False,
+) -> Head:
+    return Head(id, lane, tenant, input, input, input, failures, 0, 0, 0.0, 0, "", turn, failures, passing)
+
+
+def plan(retries: Retries, *heads: Head, replicas: Mapping[str, Counters] | None = None) -> Plan:
+    held = replicas if replicas is not None else {"a": OPEN}
+    peeked = Peeked(tuple(heads), dict(held), "")
+    return Plan(pool(*held), peeked, {each.id: {} for each in heads}, retries, random.Random(1))
 
 
 def planned(retries: Retries, *heads: Head, replicas: Mapping[str, Counters] | None = None) -> list[str]:
-    held = replicas if replicas is not None else {"a": OPEN}
-    peeked = Peeked(tuple(heads), dict(held), "")
-    plan = Plan(pool(*held), peeked, {each.id: {} for each in heads}, retries, random.Random(1))
-    return [each.head.id for each in plan.planned]
+    return [each.head.id for each in plan(retries, *heads, replicas=replicas).planned]
 
 
 def spent(retries: Retries) -> None:
@@ -122,3 +133,35 @@ def test_later_requests_of_a_tenant_wait_for_its_first(clock: Clock) -> None:
     spent(retries)
     again, later = head("again", "acme", failures=1), head("later", "acme", turn=False)
     assert planned(retries, again, later, head("fresh", "zeta")) == ["fresh"]
+
+
+BUSY = {"a": Counters(qpf=900, n=1, capn=8, peak_rate=1000.0, open=True)}  # the gate takes 100 tokens more
+
+
+def test_what_may_pass_starts_where_those_whose_turn_it_is_find_no_place() -> None:
+    large, own = head("large", "acme", input=500), head("own", "acme", input=60, turn=False, passing=True)
+    other = head("other", "zeta", input=30, turn=False, passing=True)
+    made = plan(Retries(), large, own, other, replicas=BUSY)
+    assert [(each.head.id, each.passing) for each in made.planned] == [("own", True), ("other", True)]
+    assert [each.id for each in made.stuck] == ["large"]
+
+
+def test_who_may_not_pass_waits_and_who_finds_no_place_either_is_not_stuck() -> None:
+    large, own = head("large", "acme", input=500), head("own", "acme", input=60, turn=False)
+    other = head("other", "zeta", input=300, turn=False, passing=True)
+    made = plan(Retries(), large, own, other, replicas=BUSY)
+    assert not made.planned
+    assert [each.id for each in made.stuck] == ["large"]
+
+
+def test_nobody_passes_where_all_whose_turn_it_is_have_a_place() -> None:
+    first, second = head("first", "acme", input=10), head("second", "acme", input=10, turn=False, passing=True)
+    other = head("other", "zeta", input=10, turn=False, passing=True)
+    made = plan(Retries(), first, second, other, replicas=BUSY)
+    assert [(each.head.id, each.passing) for each in made.planned] == [("first", False), ("second", False)]
+
+
+def test_a_place_in_one_lane_is_not_passed_for_what_is_stuck_in_another() -> None:
+    large, free = head("large", "acme", "enterprise", input=500), head("free", "zeta", "paid", turn=False, passing=True)
+    assert [each.id for each in plan(Retries(), large, free, replicas=BUSY).stuck] == ["large"]
+    assert planned(Retries(), large, free, replicas=BUSY) == []

@@ -226,6 +226,69 @@ def test_a_lane_that_trails_by_more_than_two_quanta_is_waited_for() -> None:
     assert book.peek(NOW, 1).waited_for == ""
 
 
+def passing(book: Book, *, now: int = NOW) -> set[str]:
+    return {head.id for head in book.peek(now, 9).heads if head.passing}
+
+
+def pass_by(book: Book, id: str, *, now: int = NOW) -> Refusal:
+    return book.commit(now, id, "a", "runner", uncached=0, attempt=0, passing=True).refusal
+
+
+def test_what_waits_behind_a_tenants_own_first_may_pass_it_while_that_is_young() -> None:
+    book = book_of()
+    enqueue(book, "first")
+    for number in range(2):
+        enqueue(book, f"later{number}", now=NOW + 1)
+    rank = NOW + 10  # 100 tokens at 10,000 tokens/s
+    assert turns(book) == {"first"}
+    assert passing(book) == {"later0", "later1"}
+    assert passing(book, now=rank + 4999) == {"later0", "later1"}
+    assert passing(book, now=rank + 5000) == set()
+    assert pass_by(book, "later0", now=rank + 5000) is Refusal.TURN
+    assert refused(book, "later1") is Refusal.TURN  # who does not say that the first found no place
+    assert pass_by(book, "later1", now=rank + 4999) is Refusal.NONE
+    assert turns(book) == {"first"}
+
+
+def ahead_by(book: Book, tenant: str, wtok: int) -> None:
+    """It is that much ahead of another one, whose request `least` is in its turn, and one more of it waits."""
+    enqueue(book, "least", tenant="other")
+    for number in range(2):
+        enqueue(book, f"{tenant}{number}", tenant=tenant, input=wtok, now=NOW + number)
+    start(book, f"{tenant}0", uncached=wtok)
+    book.first_token(NOW, f"{tenant}0", 1)
+
+
+def test_a_tenant_ahead_by_two_quanta_may_pass_the_least_served_while_that_ones_first_is_young() -> None:
+    book = book_of(capkv=10**9)
+    ahead_by(book, "x", 2 * 8192)
+    assert turns(book) == {"least"} and passing(book) == {"x1"}
+    assert passing(book, now=NOW + 5010) == set()
+    assert pass_by(book, "x1", now=NOW + 5010) is Refusal.TURN
+    assert refused(book, "x1") is Refusal.TURN
+    assert pass_by(book, "x1", now=NOW + 5009) is Refusal.NONE
+
+
+def test_a_tenant_that_is_further_ahead_may_not_pass() -> None:
+    book = book_of(capkv=10**9)
+    ahead_by(book, "x", 2 * 8192 + 1)
+    assert passing(book) == set()
+    assert pass_by(book, "x1") is Refusal.TURN
+
+
+def test_nobody_passes_in_a_lane_that_waits_for_another() -> None:
+    book = book_of(capn=100, capkv=10**9)
+    enqueue(book, "f0", "free", "f")
+    for number in range(5):
+        enqueue(book, f"p{number}", "paid", "p", now=NOW + number, input=17_000)
+    for number in range(2):
+        start(book, f"p{number}", uncached=17_000)
+        book.first_token(NOW, f"p{number}", 1)
+    assert book.peek(NOW, 1).waited_for == "free"
+    assert passing(book) == set()
+    assert pass_by(book, "p4") is Refusal.TURN
+
+
 def test_settings_may_change_between_calls() -> None:
     book = book_of(capn=100, capkv=10**9)
     for tenant in ("x", "y"):

@@ -191,7 +191,8 @@ def head(id: str, lane: str, turn: bool) -> Head:
     return Head(id, lane, "t", 1, 1, 1, 0, 0, 0, 0.0, 0, "", turn)
 
 
-def test_among_equals_the_best_match_goes_first_and_nobody_else_passes() -> None:
-    heads = [head("f", "free", True), head("p", "paid", True), head("q", "paid", True), head("r", "paid", False)]
-    ordered = with_best_match_first(heads, {"q": 0.9, "r": 1.0, "p": 0.1})
-    assert [each.id for each in ordered] == ["f", "q", "p", "r"]
+def test_among_equals_the_best_match_goes_first_and_the_others_follow_in_their_order() -> None:
+    heads = [head("f", "free", True), head("p", "paid", True), head("q", "paid", True)]
+    heads += [head("r", "paid", False), head("s", "paid", False)]
+    ordered = with_best_match_first(heads, {"q": 0.9, "r": 0.5, "s": 1.0, "p": 0.1})
+    assert [each.id for each in ordered] == ["f", "q", "p", "r", "s"]

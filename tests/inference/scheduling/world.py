@@ -86,10 +86,11 @@ class World:
             for replica in REPLICAS:
                 uncached = max(1, int((head.input + head.emitted) * (1 - cached)))
                 call = (self.now, head.id, replica, runner)
-                committed = self.book.commit(*call, uncached=uncached, attempt=head.attempt)
+                said = {"uncached": uncached, "attempt": head.attempt, "passing": head.passing or not fresh}
+                committed = self.book.commit(*call, **said)
                 if committed.attempt and head.id not in self.runners[runner]:
                     if repeat:
-                        assert self.book.commit(*call, uncached=uncached, attempt=head.attempt) == committed
+                        assert self.book.commit(*call, **said) == committed
                     self._claim(runner, head.id, committed.attempt, replica, uncached)
                     break
 
