@@ -36,3 +36,12 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any]"], within: float | None =
             task.cancel()
         _, waiting = await asyncio.wait(waiting, timeout=STEP_SECONDS)
     return waiting
+
+
+async def discard(task: "asyncio.Future[Any]") -> None:
+    """Ends a task whose result nobody wants any more; one that is done is left as it is."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # retrieved: the caller has its own reason to stop, or has seen it already

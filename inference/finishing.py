@@ -71,6 +71,7 @@ def result_of(request: Request) -> Result:
         input=request.billed_prompt if used else 0,
         cached=request.cached_tokens,
         output=request.output_tokens,
+        refusal=request.refusal,
     )
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from chatsite.accounts.models import Organization
 from chatsite.ids import new_id
 from chatsite.status import TransitionTable
+from inference.protocol import Refusal
 from quotas.models import Tier
 
 
@@ -144,7 +145,9 @@ class Request(models.Model):
         """Prompt tokens that count against quotas and bills, once there is an answer."""
         return self.prompt_tokens if self.bills_prompt else 0
 
-    billed_cost: Decimal | None = None  # no column: what the ledger says, where this object's holder has asked it
+    # No columns, but what this object's holder knows of its end: what the ledger says; and of one that was refused
+    billed_cost: Decimal | None = None
+    refusal: Refusal | None = None
 
 
 class Partial(models.Model):

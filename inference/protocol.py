@@ -116,8 +116,19 @@ class Cursor:
             return None
 
 
-class Result(msgspec.Struct, frozen=True):
-    """How a request ended: what a caller who kept no row is told."""
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a request that was refused when it was to start: whether and when to come again, as `chatsite.errors` has it.
+
+    `of`: what there were too many of, requests or tokens.
+    """
+
+    retry_after: float | None = None
+    should_retry: bool | None = None
+    of: str | None = None
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a request ended: what a caller who kept no row is told. The log alone has the `refusal`, not the row."""
 
     status: str  # a terminal RequestStatus
     finish_reason: str
@@ -126,6 +137,7 @@ class Result(msgspec.Struct, frozen=True):
     input: int
     cached: int
     output: int
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,21 @@
 
 A reservation lives as long as its request may wait in the queue, and no shorter than one renewal gives it. While a
 model loads, and from one engine to the next, a request waits longer; without its reservation others would be admitted
-in its place.
+in its place. Those of the batch lane, which may wait for long between two attempts, are looked after from their start
+on; before it they have none.
 """
 
 from datetime import timedelta
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client, run_pipeline
-from inference.models import Request
+from inference.models import Lane, Request
 from inference.redis import keys
-from inference.reservations import LIFE_SECONDS
+from inference.reservations import HOLDS_NOTHING, LIFE_SECONDS
 from quotas.services import renew_calls
 
 EVERY_SECONDS = 3.0
@@ -38,10 +40,10 @@ async def renew_waiting() -> None:
 
 
 def _overdue(after: UUID | None) -> list[tuple[UUID, UUID]]:
-    """(organization, request) of open requests that have waited for nearly as long as they may, or longer."""
-    rows = Request.objects.filter(
-        released_at=None, status__in=Request.TRANSITIONS.active, deadline__lt=timezone.now() + AHEAD
-    )
+    """(organization, request) of open requests that have waited for nearly as long as they may, or longer; and of all
+    of the batch lane that have started."""
+    due = Q(deadline__lt=timezone.now() + AHEAD) | Q(lane=Lane.BATCH)
+    rows = Request.objects.filter(due, released_at=None, status__in=Request.TRANSITIONS.active).exclude(HOLDS_NOTHING)
     if after is not None:
         rows = rows.filter(id__gt=after)
     return list(rows.order_by("id").values_list("organization_id", "id")[:BATCH])

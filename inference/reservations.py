@@ -1,11 +1,16 @@
-"""What requests reserve, and what of it is open: quotas ask for it when Redis has lost what was counted (settings)."""
+"""What requests reserve, and what of it is open: quotas ask for it when Redis has lost what was counted (settings).
+
+Those of the batch lane reserve when they start (inference.runner.starting), all others when they are accepted.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
 from inference import output_lengths, tuning
-from inference.models import Model, Request
+from inference.models import Lane, Model, Request
 from quotas.protocol import Prices
 from quotas.selectors import aprice_of, price_of
 from quotas.services import Open, Requests, Used, Want, units, want
@@ -14,11 +19,24 @@ from quotas.services import Open, Requests, Used, Want, units, want
 _COLUMNS = ("id", "user_id", "api_key_id", "model_id", "lane", "prompt_tokens", "bills_prompt")
 
 LIFE_SECONDS = 30.0  # the least, however short a wait was tuned: inference.renewal comes in time to prolong it
+HOLDS_NOTHING = Q(lane=Lane.BATCH, attempt=0)  # it has not been claimed yet, and reserves just before that
 
 
 def life(lane: str) -> float:
-    """Seconds that a reservation of the lane lives unless it is renewed: as long as its request may wait."""
-    return max(tuning.queue_timeout(lane), LIFE_SECONDS)
+    """Seconds that a reservation of the lane lives unless it is renewed: as long as its request may wait.
+
+    One of the batch lane is renewed from its start on, whether its request waits again or not.
+    """
+    return LIFE_SECONDS if lane == Lane.BATCH else max(tuning.queue_timeout(lane), LIFE_SECONDS)
+
+
+def holds(request: Request) -> bool:
+    """Whether an open request has reserved what it may use."""
+    return _holds(request.lane, request.attempt)
+
+
+def _holds(lane: str, attempt: int) -> bool:
+    return lane != Lane.BATCH or attempt > 0
 
 
 def prices_of(model: Model) -> Prices:
@@ -49,9 +67,11 @@ def open_requests(organization_id: UUID) -> Requests:
     """As of the caller's transaction."""
     rows = Request.objects.filter(organization_id=organization_id, released_at=None)
     ended = rows.filter(status__in=Request.TRANSITIONS.terminal)
-    active = rows.filter(status__in=Request.TRANSITIONS.active).values(*_COLUMNS, "sampling__max_tokens")
+    active = rows.filter(status__in=Request.TRANSITIONS.active).values(*_COLUMNS, "attempt", "sampling__max_tokens")
     models = Model.objects.in_bulk()
-    return Requests([_open(row, models) for row in active], {row.id: minute_tokens(row) for row in ended})
+    held = [_open(row, models) for row in active if _holds(row["lane"], row["attempt"])]
+    waiting = [row["id"] for row in active if not _holds(row["lane"], row["attempt"])]
+    return Requests(held, {row.id: minute_tokens(row) for row in ended}, waiting)
 
 
 def _open(row: Mapping[str, Any], models: Mapping[str, Model]) -> Open:

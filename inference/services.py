@@ -1,5 +1,6 @@
 """What rooms above ask of inference: encode, accept, submit, cancel. The life of a request is in docs/lifecycle.md."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -61,18 +62,30 @@ async def count(model: Model, texts: Sequence[str]) -> list[int]:
     return await tokenization.count(model, texts)
 
 
+def lane_of(tier: str, *, batch: bool = False) -> Lane:
+    """Where requests of a plan's tier wait. `batch`: in the lane that comes last, at half the price."""
+    return Lane.BATCH if batch else LANES[tier]
+
+
 async def decide(
-    model: Model, plan: PlanLimits, *, tenant: UUID, input: int, outputs: Sequence[int], may_fall_back: bool = False
+    model: Model,
+    plan: PlanLimits,
+    *,
+    tenant: UUID,
+    input: int,
+    outputs: Sequence[int],
+    may_fall_back: bool = False,
+    batch: bool = False,
 ) -> Decided:
     """Whether requests are let in, and which model runs them: its record is for `open_request`. Raises HighDemand.
 
     `input`: tokens of all prompts; `outputs`: of each answer the most. `may_fall_back`: the caller takes the model that
-    stands in for a busy one, too.
+    stands in for a busy one, too. `batch`: as in `lane_of`.
     """
     usual = (await output_lengths.expected(tenant, model.name)).q50
     output = sum(min(usual, most) for most in outputs)
     smaller = await stand_in(model, plan) if may_fall_back else None
-    lane, instead = LANES[plan.tier], smaller.name if smaller else None
+    lane, instead = lane_of(plan.tier, batch=batch), smaller.name if smaller else None
     return await admission.decide(model.name, lane, str(tenant), input, output, instead)
 
 
@@ -91,17 +104,19 @@ def open_request(
     caller_id: UUID | None = None,
     decision: Mapping[str, Any] | None = None,
     weight: float = 1.0,
+    batch: bool = False,
+    waits_at_most: float = math.inf,
 ) -> OpenedRequest:
     """Writes the row, inside the caller's transaction; `submit` the result after its commit.
 
     `caller_id`: the process that holds the connection, where its end is to cancel the request. `bills_partial`: whether
     its owner has something of an answer that breaks off. `decision`: the record that `decide` gave. `weight`: the
-    organization's within the lane.
+    organization's within the lane. `batch`: as in `lane_of`. `waits_at_most`: seconds, where the lane's are more.
     """
     tuning.refresh()
-    lane = LANES[tier]
+    lane = lane_of(tier, batch=batch)
     now = timezone.now()
-    deadline = now + timedelta(seconds=tuning.queue_timeout(lane))
+    deadline = now + timedelta(seconds=min(tuning.queue_timeout(lane), waits_at_most))
     row: dict[str, Any] = {
         "id": request_id,
         "organization_id": principal.organization_id,

@@ -14,7 +14,7 @@ from chatsite.status import move
 from inference.events import LogContents, unpack_ids
 from inference.models import Partial, Request, RequestStatus
 from inference.owners import owner
-from inference.protocol import Outcome, Usage
+from inference.protocol import Outcome, Refusal, Usage
 from inference.reservations import prices_of
 from quotas.selectors import price_of
 from quotas.services import Times, record_usage
@@ -28,6 +28,7 @@ class Ending:
     finish_reason: str = ""
     error_code: str = ""
     error_message: str = ""
+    refusal: Refusal | None = None
 
 
 CANCELLED = Ending(RequestStatus.CANCELLED, "cancelled")
@@ -196,4 +197,5 @@ def _noted(request: Request, ending: Ending, bill: _Bill | None) -> bool:
     request.error_code, request.error_message = ending.error_code, ending.error_message[:500]
     request.cached_tokens, request.output_tokens = bill.usage.cached, bill.usage.output
     request.billed_cost = bill.cost
+    request.refusal = ending.refusal
     return True

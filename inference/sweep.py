@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
-from inference import output_lengths, presence, readers, renewal, reservations, tuning
+from inference import held_back, output_lengths, presence, readers, renewal, reservations, tuning
 from inference.barred import stop_barred
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
@@ -75,6 +75,7 @@ async def _compare() -> None:
     ended, still_open = await run_db(_unreleased)
     if ended:
         await run_db(mark_released, await release(ended))
+    still_open += await held_back.due(UNKNOWN_AFTER)
     by_model: dict[str, list[tuple[UUID, bool]]] = defaultdict(list)
     for request_id, model, cancelled_at in still_open:
         by_model[model].append((request_id, cancelled_at is not None))
@@ -110,7 +111,9 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
     if request.cancel_requested_at is not None:
         await settle_unclaimed(request.id, CANCELLED)
         return
-    log.info("request entered again", request=str(request.id), status=request.status)
+    holds = reservations.holds(request)
+    if holds:  # else this is how it waits for room
+        log.info("request entered again", request=str(request.id), status=request.status)
     deadline = max(request.deadline, timezone.now() + timedelta(seconds=rules.settings().lease.requeued_wait_seconds))
     expected = await output_lengths.expected(request.organization_id, request.model_id)
     call = enqueue_call(
@@ -123,12 +126,12 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         output=min(request.sampling["max_tokens"], expected.q50),
         deadline=deadline,
         rank=request.created_at.timestamp() * 1000,
-        attempt=request.attempt,
+        attempt=request.attempt if holds else 1,  # one that was held back has been charged for its place
     )
     await scheduler.run(call)
-    reserved = request.billed_prompt + request.sampling["max_tokens"]
-    life = reservations.life(request.lane)
-    await restore_reservation(request.organization_id, request.id, reserved, life)
+    if holds:
+        reserved = request.billed_prompt + request.sampling["max_tokens"]
+        await restore_reservation(request.organization_id, request.id, reserved, reservations.life(request.lane))
     await scheduler.client.delete(keys.missing(request.id))
 
 
@@ -179,9 +182,14 @@ def _model_names() -> list[str]:
 
 
 def _unreleased() -> tuple[list[Request], list[tuple[UUID, str, datetime | None]]]:
-    """Terminal rows that Redis has not confirmed; (id, model, stop asked for at) of open ones that Redis must know."""
+    """Terminal rows that Redis has not confirmed; (id, model, stop asked for at) of open ones that Redis must know.
+
+    Without those that have not started, of which it need not: see `held_back`.
+    """
     now = timezone.now()
     waiting = Request.objects.filter(released_at=None).order_by("created_at")
     ended = waiting.filter(status__in=Request.TRANSITIONS.terminal, finished_at__lt=now - RELEASE_AFTER)
-    still_open = waiting.filter(status__in=Request.TRANSITIONS.active, created_at__lt=now - UNKNOWN_AFTER)
+    still_open = waiting.filter(
+        ~reservations.HOLDS_NOTHING, status__in=Request.TRANSITIONS.active, created_at__lt=now - UNKNOWN_AFTER
+    )
     return list(ended[:BATCH]), list(still_open.values_list("id", "model_id", "cancel_requested_at")[:BATCH])

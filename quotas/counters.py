@@ -57,11 +57,12 @@ class Open:
 class Requests:
     """Of one organization, as PostgreSQL has them: those that are open; those that are ended, but not released.
 
-    `ended`: tokens of the minute that each has used.
+    `ended`: tokens of the minute that each has used. `waiting`: those that are to reserve later, and hold nothing yet.
     """
 
     open: Sequence[Open]
     ended: Mapping[UUID, int]
+    waiting: Sequence[UUID] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from django.conf import settings
 from quotas.errors import (
     BudgetExhausted,
     QuotaExceeded,
+    RepliesExceedLimit,
     RequestExceedsLimit,
     RequestsPerMinuteExceeded,
     TokensPerMinuteExceeded,
@@ -22,7 +23,7 @@ NO_TOKENS, NO_REQUESTS, NO_PLACE, NO_BUDGET = 1, 2, 3, 4  # verdicts of reserve.
 
 
 def check_size(buckets: Sequence[Bucket], budgets: Sequence[BudgetLimit], replies: Mapping[UUID, Want]) -> None:
-    """Raises RequestExceedsLimit, BudgetExhausted for what no waiting would make room for."""
+    """Raises RequestExceedsLimit kinds, BudgetExhausted for what no waiting would make room for."""
     tokens = sum(each.tokens for each in replies.values())
     for bucket in buckets:
         if bucket.tokens_per_minute is not None and tokens > bucket.tokens_per_minute:
@@ -33,7 +34,7 @@ def check_size(buckets: Sequence[Bucket], budgets: Sequence[BudgetLimit], replie
             many = (
                 f"This asks for {len(replies)} replies, and {_inside(bucket.title)} allows {bucket.concurrent} at once."
             )
-            raise RequestExceedsLimit(many, Remaining((Standing(bucket),)))
+            raise RepliesExceedLimit(many, Remaining((Standing(bucket),)))
     for budget in budgets:
         most = wanted_of(budget, replies)
         if most > budget.limit:
@@ -65,9 +66,13 @@ def of_bucket(verdict: int, standing: Standing, remaining: Remaining, wait: floa
 def of_budget(
     budget: BudgetLimit, taken: int, held: int, wanted: int, remaining: Remaining, wait: float
 ) -> BudgetExhausted:
-    """`taken`: settled and reserved, `held` of it reserved only. `wait` in seconds; 0: replies hold what is missing."""
+    """`taken`: settled and reserved, `held` of it reserved only. `wait` in seconds; 0: replies hold what is missing, or
+    its period has ended, so that there will be no more of it."""
     there, asked = _apart(budget, max(0, budget.limit - taken), wanted)
     left = f"{there} {_are(budget)} left, and this may {_takes(budget)} {asked}"
+    if wait <= 0 and taken + wanted - budget.limit > held:
+        words = f"{budget.title} allows {_limit(budget)}; when this was sent, {left}. Send it again: it counts anew."
+        return BudgetExhausted(words, remaining, held=True)
     if wait <= 0:
         words = f"{budget.title} allows {_limit(budget)}; {left}. Replies that run hold {_figure(budget, held)} of it."
         return BudgetExhausted(words, remaining, REPLY_ENDS_SECONDS, held=True)

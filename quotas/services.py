@@ -53,6 +53,7 @@ __all__ = [
     "Times",
     "Used",
     "Want",
+    "announce",
     "annul",
     "correct",
     "forget_where_redis_restarted",
@@ -68,6 +69,7 @@ __all__ = [
     "settle",
     "settle_call",
     "settled",
+    "start",
     "stop",
     "subscribe",
     "sync_price",
@@ -122,15 +124,54 @@ async def reserve(
     Raises TokensPerMinuteExceeded, RequestsPerMinuteExceeded, TooManyReplies, RequestExceedsLimit, BudgetExhausted,
     NoPlan, Stopped, Unavailable; then nothing was taken anywhere.
     """
+    buckets, budgets = _limits_of(principal, plan)
+    replies = _fitted(buckets, replies)
+    refusals.check_size(buckets, budgets, replies)
+    return await _take("all", principal, buckets, budgets, replies, ttl_seconds, given_up)
+
+
+async def announce(principal: Principal, plan: PlanLimits, replies: Mapping[UUID, Want]) -> Remaining:
+    """Takes, in every bucket that applies, one request, for replies that are to `start` later: they hold nothing yet.
+
+    Refused is what has no room whichever replies end: beyond the requests of this minute, or what a budget has spent.
+    Raises RequestsPerMinuteExceeded, RequestExceedsLimit, BudgetExhausted, NoPlan, Stopped, Unavailable; then nothing
+    was taken.
+    """
+    buckets, budgets = _limits_of(principal, plan)
+    for reply, wanted in replies.items():  # each starts by itself: they need not fit into a minute together
+        refusals.check_size(buckets, [], _fitted(buckets, {reply: wanted}))
+    refusals.check_size([], budgets, replies)
+    return await _take("request", principal, buckets, budgets, replies, 0)
+
+
+async def start(principal: Principal, plan: PlanLimits, reply: UUID, wanted: Want, ttl_seconds: float) -> Remaining:
+    """As `reserve`, for a reply that was announced: its request was taken then, and is not taken again."""
+    buckets, budgets = _limits_of(principal, plan)
+    replies = _fitted(buckets, {reply: wanted})
+    refusals.check_size(buckets, budgets, replies)
+    return await _take("replies", principal, buckets, budgets, replies, ttl_seconds)
+
+
+def _limits_of(principal: Principal, plan: PlanLimits) -> tuple[tuple[Bucket, ...], list[BudgetLimit]]:
+    """All buckets and hard budgets that apply. Raises NoPlan, Stopped."""
     if plan.missing:
         raise NoPlan
     if plan.stopped:
         raise Stopped(plan.stopped, retry_after=STOPPED_SECONDS)
-    buckets = buckets_of(principal, plan)
-    budgets = [each for each in plan.budgets_of(principal) if each.hard]
-    replies = _fitted(buckets, replies)
-    refusals.check_size(buckets, budgets, replies)
-    args = _reserve_args(principal, buckets, budgets, replies, ttl_seconds)
+    return buckets_of(principal, plan), [each for each in plan.budgets_of(principal) if each.hard]
+
+
+async def _take(
+    what: str,
+    principal: Principal,
+    buckets: Sequence[Bucket],
+    budgets: Sequence[BudgetLimit],
+    replies: Mapping[UUID, Want],
+    ttl_seconds: float,
+    given_up: UUID | None = None,
+) -> Remaining:
+    """`what`: as reserve.lua has it."""
+    args: list[Arg] = [what, *_reserve_args(principal, buckets, budgets, replies, ttl_seconds)]
     if given_up is not None:
         args.append(str(given_up))
     try:

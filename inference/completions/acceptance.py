@@ -1,6 +1,7 @@
 """How a call is accepted: encode, reserve, write a request for each choice, queue. Refused, it leaves nothing."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from chatsite.database import run_db
 from chatsite.errors import AppError
 from chatsite.ids import new_id
 from inference import keeping, reservations, selectors, services, tokenization
+from inference.completions import crowd
 from inference.completions.calls import Call, Prompt
 from inference.completions.ending import cancel, go_on
 from inference.completions.errors import InvalidValue
@@ -102,19 +104,20 @@ async def _accept(
     model = await selectors.arequire_model(call.model, plan.tier, plan.models)
     choices = await _choices(model, principal, plan, call)
     may_fall_back = call.allow_fallback and call.portable and plan.allows(model.fallback)
-    decided = await _decide(model, plan, principal, choices, may_fall_back)
+    decided = await _decide(model, plan, principal, call, choices, may_fall_back)
     if decided.model != model.name:
         try:
             choices = await _choices(await selectors.aget_model(decided.model), principal, plan, call)
         except AppError:  # the smaller model cannot take it: too long for it, say
-            decided = await _decide(model, plan, principal, choices, False)
-    remaining = await _reserve(principal, plan, choices)
+            decided = await _decide(model, plan, principal, call, choices, False)
+    remaining = await _reserve(principal, plan, call, choices)
     try:
         keeps = await keeping.keeps(principal.organization_id)
-        writing = _Writing(principal, plan.tier, plan.weight, caller_id, keeps, decided.record)
+        writing = _Writing(principal, plan.tier, plan.weight, call.flex, caller_id, keeps, decided.record)
         opened = await run_db(_write, writing, choices, remember)
     except BaseException:
-        await _give_back(principal, choices)
+        if not call.flex:  # which holds nothing yet
+            await _give_back(principal, choices)
         raise
     await services.submit_all(opened)
     requests = tuple(choice.request_id for choice in choices)
@@ -122,7 +125,7 @@ async def _accept(
 
 
 async def _decide(
-    model: Model, plan: PlanLimits, principal: Principal, choices: Sequence["_Choice"], may_fall_back: bool
+    model: Model, plan: PlanLimits, principal: Principal, call: Call, choices: Sequence["_Choice"], may_fall_back: bool
 ) -> Decided:
     return await services.decide(
         model,
@@ -131,6 +134,7 @@ async def _decide(
         input=sum(len(choice.prepared.token_ids) for choice in choices),
         outputs=[choice.prepared.sampling.max_tokens for choice in choices],
         may_fall_back=may_fall_back,
+        batch=call.flex,
     )
 
 
@@ -176,8 +180,9 @@ def _limit(model: Model, plan: PlanLimits, call: Call, prompt: int) -> int:
     room, cap = context - prompt, plan.output_tokens or context
     limit = call.max_tokens if call.max_tokens is not None else min(settings.COMPLETION_TOKENS, room, cap)
     if room < 1 or limit > room:
-        asked = f", and {max(limit, 1)} were asked for in the answer. Shorten one or the other."
-        raise _too_long(model, plan, call, f"{prompt} tokens{asked}")
+        asked = f", and {limit} were asked for in the answer. Shorten one or the other."
+        none_left = ", which leaves no room for an answer. Shorten it."
+        raise _too_long(model, plan, call, f"{prompt} tokens{none_left if call.max_tokens is None else asked}")
     if limit > cap:  # the reference refuses, too, where a model has such a cap
         words = f"'max_tokens' is too large: {limit}. The {plan.name} plan allows at most {cap} tokens in an answer."
         raise InvalidValue(words, param="max_tokens")
@@ -213,9 +218,9 @@ async def _encoded(model: Model, plan: PlanLimits, call: Call, prompt: Prompt) -
     return await tokenization.check_ids(model, prompt)  # type: ignore[arg-type]
 
 
-async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Choice]) -> Remaining:
-    """For all or for none."""
-    lane = services.LANES[plan.tier]
+async def _reserve(principal: Principal, plan: PlanLimits, call: Call, choices: Sequence[_Choice]) -> Remaining:
+    """For all or for none. What is to wait in the batch lane reserves when it starts (inference.runner.starting)."""
+    lane = services.lane_of(plan.tier, batch=call.flex)
     wanted = {
         choice.request_id: await reservations.wanted(
             choice.request_id,
@@ -227,6 +232,8 @@ async def _reserve(principal: Principal, plan: PlanLimits, choices: Sequence[_Ch
         )
         for choice in choices
     }
+    if call.flex:
+        return await quota_services.announce(principal, plan, wanted)
     return await quota_services.reserve(principal, plan, wanted, reservations.life(lane))
 
 
@@ -242,12 +249,15 @@ class _Writing:
     principal: Principal
     tier: str
     weight: float
+    flex: bool
     caller_id: UUID | None
     keeps: bool
     decision: Mapping[str, Any]
 
 
 def _write(writing: _Writing, choices: Sequence[_Choice], remember: Remember | None) -> list[OpenedRequest]:
+    if writing.flex:
+        crowd.check(writing.principal.organization_id, choices[0].prepared.model, len(choices))
     if len(choices) == 1 and remember is None and not writing.keeps:
         return [_open(writing, choices[0])]
     with transaction.atomic():
@@ -275,4 +285,6 @@ def _open(writing: _Writing, choice: _Choice) -> OpenedRequest:
         caller_id=writing.caller_id,
         decision=writing.decision,
         weight=writing.weight,
+        batch=writing.flex,
+        waits_at_most=settings.FLEX_WAIT_SECONDS if writing.flex else math.inf,
     )

@@ -97,6 +97,16 @@ class CommonBody(Struct, forbid_unknown_fields=True, kw_only=True):
         | None
     ) = None
     user: Text | None = None
+    service_tier: (
+        Annotated[
+            Literal["auto", "default", "flex"],
+            Meta(
+                description="`flex` waits behind all others, at half the price; the answer's `service_tier` says so."
+                " `auto` and `default` are the same."
+            ),
+        ]
+        | None
+    ) = None
     allow_fallback: (
         Annotated[
             bool,
@@ -185,7 +195,6 @@ class ChatBody(CommonBody, kw_only=True):
     # Accepted, without effect here
     metadata: Annotated[dict[str, Text], Meta(extra_json_schema={"propertyNames": WITHOUT_NUL})] | None = None
     store: bool | None = None
-    service_tier: Literal["auto", "default"] | None = None
     safety_identifier: Text | None = None
     prompt_cache_key: Text | None = None
     parallel_tool_calls: bool | None = None

@@ -22,6 +22,7 @@ from inference.completions.errors import InvalidType, InvalidValue, Unsupported
 from inference.protocol import Role, Sampling, Turn
 
 Prompt = list[Turn] | str | list[int]  # of a chat, a text, or token ids
+FLEX = "flex"  # the service tier of that name
 COMPLETION_TOKENS = 16  # of /v1/completions, where the call does not say; as the reference has it
 
 
@@ -29,7 +30,7 @@ COMPLETION_TOKENS = 16  # of /v1/completions, where the call does not say; as th
 class Call:
     """One call, checked. `prompts`: turns of a chat, a text, or token ids; each is answered `n` times.
 
-    `max_tokens` None: whatever there is room for, up to the site's default.
+    `max_tokens` None: whatever there is room for, up to the site's default. `flex`: in the batch lane, at half price.
     """
 
     model: str
@@ -42,11 +43,17 @@ class Call:
     echo: bool
     options: Sampling  # its max_tokens is not set yet
     allow_fallback: bool = False
+    flex: bool = False
     param: str = field(default="messages")  # where a prompt that is too long is blamed
 
     @property
     def logprobs(self) -> bool:
         return self.options.logprobs is not None
+
+    @property
+    def service_tier(self) -> str | None:
+        """What the answer says; None: nothing, which is the default."""
+        return FLEX if self.flex else None
 
     @property
     def portable(self) -> bool:
@@ -119,6 +126,7 @@ def _call(
         echo=echo,
         options=options,
         allow_fallback=bool(body.allow_fallback),
+        flex=body.service_tier == FLEX,
         param="messages" if chat else "prompt",
     )
 

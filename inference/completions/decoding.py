@@ -31,7 +31,7 @@ SHOWN = 100  # characters of what a caller wrote, in our answer
 _KNOWN_ELSEWHERE = frozenset(
     (
         *("tool", "function", "required"),
-        *("flex", "scale", "priority", "low", "high"),
+        *("scale", "priority", "low", "high"),
         *("audio", "image_url", "input_audio", "file", "refusal", "video_url"),
     )
 )

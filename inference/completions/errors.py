@@ -1,7 +1,8 @@
 """What is wrong with a body, in the words and codes of the OpenAI API; and what became of a call.
 
 Unavailable (chatsite.errors)
-└── CallCancelled       503 call_cancelled
+├── CallCancelled       503 call_cancelled
+└── WaitedTooLong       503 high_demand
 
 InvalidInput (chatsite.errors)
 ├── UnknownParameter    400 unknown_parameter
@@ -21,6 +22,7 @@ InvalidInput (chatsite.errors)
 """
 
 from chatsite.errors import AppError, Conflict, InvalidInput, Unavailable
+from inference.errors import HighDemand
 
 
 class UnknownParameter(InvalidInput):
@@ -118,6 +120,12 @@ class CallCancelled(Unavailable):
     """This call was cancelled before its answer was complete. Send it again."""
 
     code = "call_cancelled"
+
+
+class WaitedTooLong(Unavailable):
+    """High demand: the wait was too long. Try again."""
+
+    code = HighDemand.code
 
 
 class CallerGone(AppError):

@@ -5,6 +5,7 @@ from typing import Any
 from chatsite.openapi import FALLBACK_FROM, IDEMPOTENCY_KEY, Events, Operation, json_event, schema_of
 from chatsite.raw import Route
 from inference.completions.bodies import ChatBody, CompletionBody
+from inference.completions.calls import FLEX
 from inference.completions.routes import CHAT_COMPLETIONS, COMPLETIONS, MODEL, MODELS
 
 Schema = dict[str, Any]
@@ -67,7 +68,9 @@ def _answer(kind: str, choice: Schema, logprobs: Schema, finish: Schema, usage: 
             "choices": _list(one),
             "usage": usage,
             "system_fingerprint": _or_null(_TEXT),
+            "service_tier": {"type": "string", "enum": [FLEX]},
         },
+        "service_tier",
         *optional,
     )
 

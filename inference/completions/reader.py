@@ -10,16 +10,19 @@ from uuid import UUID
 import structlog
 from django.db import DatabaseError, InterfaceError
 
+from chatsite.accounts.errors import KeyPaused
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
 from chatsite.errors import AppError, InvalidInput, RateLimited, Unavailable
 from inference import events, tokenization
 from inference.completions.alignment import Alignment, PlacedToken
-from inference.completions.errors import CallCancelled
+from inference.completions.errors import CallCancelled, WaitedTooLong
 from inference.errors import EngineUnavailable, HighDemand
 from inference.finishing import result_of
 from inference.models import Model, Request, RequestStatus
-from inference.protocol import EndEvent, LogEvent, Result, TokensEvent
+from inference.protocol import EndEvent, LogEvent, Refusal, Result, TokensEvent
+from quotas.errors import BudgetExhausted, NoPlan, Stopped
+from quotas.protocol import Remaining
 
 log = structlog.get_logger(__name__)
 SILENT_SECONDS = 5  # without a word from the log for so long, the row is read
@@ -156,12 +159,31 @@ def failure(result: Result) -> AppError | None:
             return None
         case RequestStatus.CANCELLED:  # by somebody else: its own caller is gone then
             return CallCancelled(retry_after=1)
-        case RequestStatus.EXPIRED:
-            return Unavailable("The wait in the queue was too long. Try again.", retry_after=5)
+        case RequestStatus.EXPIRED if result.error_code == HighDemand.code:
+            return WaitedTooLong(retry_after=5)
         case RequestStatus.SHED:
             return HighDemand(retry_after=5)
     if result.error_code == "engine_rejected":
         return InvalidInput(result.error_message)
-    if result.error_code == RateLimited.code:
-        return RateLimited(result.error_message)
-    return EngineUnavailable(result.error_message or None, retry_after=2)
+    return _refusal(result) or EngineUnavailable(result.error_message or None, retry_after=2)
+
+
+# What a request of the batch lane may be refused for when it is to start
+_REFUSALS: dict[str, type[AppError]] = {
+    each.code: each for each in (RateLimited, NoPlan, KeyPaused, Stopped, Unavailable)
+}
+
+
+def _refusal(result: Result) -> AppError | None:
+    """As it would have been told at once."""
+    known = result.refusal or Refusal()
+    if result.error_code == BudgetExhausted.code:
+        held = known.should_retry is None
+        return BudgetExhausted(result.error_message, Remaining(()), known.retry_after, held=held)
+    if (kind := _REFUSALS.get(result.error_code)) is None:
+        return None
+    error = kind(result.error_message, retry_after=known.retry_after)
+    error.should_retry = known.should_retry
+    if isinstance(error, RateLimited) and known.of == "tokens":
+        error.of = "tokens"
+    return error

@@ -27,7 +27,7 @@ from inference.completions.ending import cancel, go_on
 from inference.completions.errors import CallerGone
 from inference.completions.keyed import accept_once
 from inference.completions.reader import Ended, Piece, failure, follow
-from inference.completions.wire import DONE, Chunks, Whole
+from inference.completions.wire import DONE, WAITING, Chunks, Whole
 from inference.errors import UnknownModel
 from inference.models import Model
 from inference.presence import Hold, Presence
@@ -124,7 +124,7 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: 
     await asyncio.wait([first], timeout=FIRST_WORD_SECONDS)
     if first.done() and isinstance(item := first.result(), Ended) and (error := failure(item.result)) is not None:
         await items.aclose()
-        raise error
+        raise CallerGone if request.disconnected.is_set() else error
     return StreamAnswer(_chunks(call, accepted, first, items), headers)
 
 
@@ -190,13 +190,14 @@ async def _chunks(
         created=accepted.naming.created,
         model=accepted.model,
         usage=call.include_usage,
+        top=call.options.logprobs or 0,
+        service_tier=call.service_tier,
     )
     results: list[Result] = []
     async with aclosing(items):
         ahead = await _opening(call, chunks, len(accepted.requests))  # what is known together is sent together
-        if not first.done() and ahead:
-            yield ahead
-            ahead = b""
+        if not first.done():  # the caller knows that it is accepted; nothing looks like a first token that is none
+            yield WAITING
         async for item in _from(first, items):
             if isinstance(item, Piece):
                 yield ahead + chunks.text(item.choice, item.text, item.logprobs)
@@ -238,7 +239,16 @@ async def _whole(
     """Raises what made a choice fail. A caller that goes away is not waited for."""
     prompts = [await _prompt_text(call, index) if call.echo else "" for index in range(len(call.prompts))]
     naming = accepted.naming
-    whole = Whole(chat=call.chat, id=naming.id, created=naming.created, model=accepted.model, prompts=prompts, n=call.n)
+    whole = Whole(
+        chat=call.chat,
+        id=naming.id,
+        created=naming.created,
+        model=accepted.model,
+        prompts=prompts,
+        n=call.n,
+        top=call.options.logprobs or 0,
+        service_tier=call.service_tier,
+    )
     gathering = asyncio.create_task(_gather(whole, items))
     gone = asyncio.create_task(request.disconnected.wait())
     try:

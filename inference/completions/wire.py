@@ -10,6 +10,7 @@ from inference.protocol import FinishReason, Result
 from inference.vllm_wire import TokenLogprob
 
 DONE = b"data: [DONE]\n\n"
+WAITING = b": waiting\n\n"  # a comment: clients pass over it
 _encode = msgspec.json.Encoder().encode
 # The API knows stop and length; where a quota cut an answer short, length says that there is more. A cancelled answer
 # is none (`reader.failure`).
@@ -35,13 +36,29 @@ def usage_of(prompt_tokens: int, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
+def _tier(name: str | None) -> dict[str, str]:
+    return {} if name is None else {"service_tier": name}
+
+
 class Chunks:
     """The events of one streamed call. `id`, `created` (Unix seconds) and `model` are the same in all."""
 
-    def __init__(self, *, chat: bool, id: str, created: int, model: str, usage: bool) -> None:
-        self._chat = chat
+    def __init__(
+        self,
+        *,
+        chat: bool,
+        id: str,
+        created: int,
+        model: str,
+        usage: bool,
+        top: int = 0,
+        service_tier: str | None = None,
+    ) -> None:
+        """`top`: as in `logprobs_of`. `service_tier`: told where there is one."""
+        self._chat, self._top = chat, top
         kind = "chat.completion.chunk" if chat else "text_completion"
         head = {"id": id, "object": kind, "created": created, "model": model, "system_fingerprint": None}
+        head |= _tier(service_tier)
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         # Where usage was asked for, every chunk has the field.
         self._tail = b'],"usage":null}\n\n' if usage else b"]}\n\n"
@@ -56,7 +73,7 @@ class Chunks:
 
     def text(self, choice: int, text: str, logprobs: Sequence[PlacedToken] | None) -> bytes:
         before, after = self._fields
-        shown = b"null" if logprobs is None else _encode(logprobs_of(logprobs, chat=self._chat))
+        shown = b"null" if logprobs is None else _encode(logprobs_of(logprobs, chat=self._chat, top=self._top))
         body = b'{"index":%d' % choice + before + _encode(text) + after + shown + b',"finish_reason":null}'
         return self._head + body + self._tail
 
@@ -71,10 +88,10 @@ class Chunks:
         return self._head + b'],"usage":' + _encode(usage_of(prompt_tokens, results)) + b"}\n\n"
 
 
-def logprobs_of(found: Sequence[PlacedToken], *, chat: bool) -> dict[str, Any]:
-    """In the form of the route."""
+def logprobs_of(found: Sequence[PlacedToken], *, chat: bool, top: int = 0) -> dict[str, Any]:
+    """In the form of the route. A chat's tells of the `top` likeliest tokens, the other of the sampled one as well."""
     if chat:
-        return {"content": [_chat_logprob(one.logprob) for one in found], "refusal": None}
+        return {"content": [_chat_logprob(one.logprob, top) for one in found], "refusal": None}
     return {
         "tokens": [one.logprob.token for one in found],
         "token_logprobs": [one.logprob.logprob for one in found],
@@ -83,9 +100,10 @@ def logprobs_of(found: Sequence[PlacedToken], *, chat: bool) -> dict[str, Any]:
     }
 
 
-def _chat_logprob(one: TokenLogprob) -> dict[str, Any]:
-    top = [_named(token, logprob) for token, logprob in one.top.items()]
-    return {**_named(one.token, one.logprob), "top_logprobs": top}
+def _chat_logprob(one: TokenLogprob, top: int) -> dict[str, Any]:
+    named = [_named(token, logprob) for token, logprob in one.top.items()]
+    likeliest = sorted(named, key=lambda each: -each["logprob"])[:top]
+    return {**_named(one.token, one.logprob), "top_logprobs": likeliest}
 
 
 def _named(token: str, logprob: float | None) -> dict[str, Any]:
@@ -95,11 +113,23 @@ def _named(token: str, logprob: float | None) -> dict[str, Any]:
 class Whole:
     """An answer in one piece, gathered."""
 
-    def __init__(self, *, chat: bool, id: str, created: int, model: str, prompts: Sequence[str], n: int) -> None:
-        """`prompts`: texts that stand ahead of their answers (echo), empty ones otherwise."""
-        self._chat, self._n = chat, n
+    def __init__(
+        self,
+        *,
+        chat: bool,
+        id: str,
+        created: int,
+        model: str,
+        prompts: Sequence[str],
+        n: int,
+        top: int = 0,
+        service_tier: str | None = None,
+    ) -> None:
+        """`prompts`: texts that stand ahead of their answers (echo), empty ones otherwise. `top`: as in `logprobs_of`.
+        `service_tier`: told where there is one."""
+        self._chat, self._n, self._top = chat, n, top
         kind = "chat.completion" if chat else "text_completion"
-        self._head = {"id": id, "object": kind, "created": created, "model": model}
+        self._head = {"id": id, "object": kind, "created": created, "model": model, **_tier(service_tier)}
         count = len(prompts) * n
         self._texts: list[list[str]] = [[prompts[index // n]] for index in range(count)]
         self._logprobs: list[list[PlacedToken]] = [[] for _ in range(count)]
@@ -118,7 +148,7 @@ class Whole:
 
     def _choice(self, index: int, result: Result, logprobs: bool) -> dict[str, Any]:
         text = "".join(self._texts[index])
-        shown = logprobs_of(self._logprobs[index], chat=self._chat) if logprobs else None
+        shown = logprobs_of(self._logprobs[index], chat=self._chat, top=self._top) if logprobs else None
         content: dict[str, Any] = (
             {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
         )

@@ -42,6 +42,11 @@ def presence(process: UUID) -> str:
     return f"{SCHEMA}:present:{process}"
 
 
+def held_back(organization_id: UUID, user_id: UUID, key_id: UUID | None) -> str:
+    """There while no batch request of that caller is to start: see inference.held_back."""
+    return f"{SCHEMA}:held-back:{organization_id}:{user_id}:{key_id or '-'}"
+
+
 def readers(request_id: UUID) -> str:
     """Who follows a call that several may follow: see inference.readers."""
     return f"{log(request_id)}:readers"

@@ -11,6 +11,7 @@ import structlog
 
 from chatsite.redis import ask, run_pipeline
 from inference import prompt_store
+from inference.models import Lane
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys
 from inference.redis.scheduler import committed
@@ -94,7 +95,9 @@ class Dispatcher:
         """How many have started."""
         room = self.runner.room
         calls = [
-            self.pool.scheduler.commit_call(each.head, each.choice.id, str(self.runner.id), each.choice.uncached)
+            self.pool.scheduler.commit_call(
+                each.head, each.choice.id, str(self.runner.id), each.choice.uncached, passing=each.passing
+            )
             for each in planned[:room]
         ]
         started = 0
@@ -114,13 +117,18 @@ class Dispatcher:
         head, choice = planned.head, planned.choice
         prompt = self._prompts.pop(head.id, None)
         hashes = self.prefixes.hashes(head.id, prompt)
-        expected = planned.matches.get(choice.id)
-        self.foresight.placed(head.lane, choice.uncached)
         self._retries.started(head)
-        self.prefixes.placed(choice.id, hashes, expected.tokens if expected else 0)
-        placement = Placement(choice, hashes, expected, planned.before)
+        placement = Placement(choice, hashes, planned.matches.get(choice.id), planned.before)
         stream = Stream(self.runner, self, planned.member, head, attempt, placement)
+        if head.lane != Lane.BATCH:  # which may be held back yet
+            self.placed(head, placement)
         self.runner.spawn(self.runner.run_stream(stream, prompt))
+
+    def placed(self, head: Head, placement: Placement) -> None:
+        """Its replica is about to read it."""
+        choice, expected = placement.choice, placement.expected
+        self.foresight.placed(head.lane, choice.uncached)
+        self.prefixes.placed(choice.id, placement.hashes, expected.tokens if expected else 0)
 
     async def _fetch_prompts(self, peeked: Peeked) -> None:
         """Of the heads that are new; those that have gone are forgotten."""

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from redis.exceptions import RedisError
 
+from chatsite.concurrency import discard
 from chatsite.database import run_db
 from chatsite.errors import AppError
 from chatsite.ids import new_id
@@ -19,7 +20,7 @@ from chatsite.redis import Call, async_client, run_pipeline
 from inference import claims, events, prompt_store, tokenization
 from inference.errors import EngineUnavailable
 from inference.finishing import release, release_if_over, settle_unclaimed
-from inference.models import Request, RequestStatus
+from inference.models import Lane, Request, RequestStatus
 from inference.owners import owner
 from inference.prompt_store import StoredPrompt
 from inference.protocol import Sampling
@@ -27,6 +28,7 @@ from inference.redis import rules
 from inference.runner.member import Member
 from inference.runner.output import Output
 from inference.runner.placement import Placement
+from inference.runner.starting import may_start
 from inference.runner.upstream import engine_call
 from inference.scheduling.answers import Head
 from inference.scheduling.health import time_limits
@@ -48,6 +50,7 @@ class Interruption(StrEnum):
     HANDOVER = "handover"  # this process ends
     PREEMPTED = "preempted"  # somebody more urgent needs its place
     QUOTA = "quota"  # its reservation is used up, and there is no more
+    HELD = "held"  # its limits do not let it start: it waits elsewhere by now, or has ended
 
 
 class Stream:
@@ -128,6 +131,12 @@ class Stream:
     # Generating
 
     async def _generate(self, prompt: StoredPrompt | None) -> None:
+        if self.head.lane == Lane.BATCH:
+            if not await may_start(self.id, self.pool.scheduler, self.attempt):
+                self.interruption = self.interruption or Interruption.HELD
+                return
+            self._began = time.monotonic()
+            self.dispatcher.placed(self.head, self.placement)
         if self.attempt == 1 and prompt is not None:
             await self._begin(prompt)
             return
@@ -171,7 +180,7 @@ class Stream:
         finally:
             if self.interruption is not None:
                 deltas.close()
-            await _discard(first)
+            await discard(first)
         if delta is not None:
             self._take(delta)
             await self._consume(deltas)
@@ -294,7 +303,7 @@ class Stream:
         elif why is Interruption.QUOTA:
             self.output.finish_reason = "quota"
             await self._settle(self._success())
-        elif why is not Interruption.FENCED:
+        elif why not in (Interruption.FENCED, Interruption.HELD):
             await self._give_back(preempted=why is Interruption.PREEMPTED)
         # Fenced: whoever holds the request now does the rest. A row that is terminal is released by whoever settled it.
 
@@ -388,12 +397,3 @@ class Stream:
             self.output.log_anew()
         self.runner.flusher.mark(self, urgent=True)
         return True
-
-
-async def _discard(task: "asyncio.Future[Delta | None]") -> None:
-    """Ends a task whose result nobody wants any more; one that is done is left as it is."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()  # retrieved: the caller has its own reason to stop, or has seen it already

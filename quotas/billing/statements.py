@@ -183,7 +183,8 @@ def is_preliminary(organization_id: UUID, period: Period) -> bool:
     if period.end > today():
         return True
     first, last = period.ids
-    return any(first <= each.id < last for each in _requests_of()(organization_id).open)
+    requests = _requests_of()(organization_id)
+    return any(first <= id < last for id in (*(each.id for each in requests.open), *requests.waiting))
 
 
 @cache

@@ -1,8 +1,9 @@
 -- Reserves tokens, a request and places for replies in every bucket, and their most in every budget; or nothing anywhere.
--- Idempotent by request.
+-- Idempotent by reply.
 --
 -- KEYS[1]  v1:{o:<organization>}
--- ARGV     time to live (ms), user, API key (-: none);
+-- ARGV     what is taken: all; request (of replies that are to start later: the request alone, nothing is held); replies (those
+--          that start now: all but the request); time to live (ms), user, API key (-: none);
 --          number of buckets, for each: name, tokens per minute, requests per minute, replies at once (0: no limit);
 --          number of hard budgets, for each: subject, unit, days (0: calendar month), limit;
 --          for each reply: request id, tokens of the minute, most tokens, most cost (1e-10);
@@ -12,18 +13,20 @@
 --          verdict 0 reserved (now or before), 1 not enough tokens, 2 not enough requests, 3 too many replies,
 --          4 beyond a budget, 5 a budget's counter is not known
 --
+-- Where the request alone is taken, neither tokens nor places refuse, nor a budget that replies that run hold.
 -- All replies of one call are one request. Of several refusals the one with the longest wait is told. A budget's wait is
--- 0 where replies that run hold what is missing. What the one that is given up holds is as room for the others; it is
+-- 0 where replies that run hold what is missing, and where the period in which the replies were sent has ended. What the one that is given up holds is as room for the others; it is
 -- given back by whoever settles it. Keys: buckets.lua, counters.lua.
-local ttl, user, key, count_of_buckets = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
-local budgets_at = 5 + 4 * count_of_buckets
+local with_request, with_replies = ARGV[1] ~= 'replies', ARGV[1] ~= 'request'
+local ttl, user, key, count_of_buckets = tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
+local budgets_at = 6 + 4 * count_of_buckets
 local count_of_budgets = tonumber(ARGV[budgets_at])
 local replies = budgets_at + 1 + 4 * count_of_budgets
 local last = #ARGV - (#ARGV - replies + 1) % 4
 local given_up = ARGV[last + 1]
 local mine, names, budgets = {}, {}, {}
 for index = 1, count_of_buckets do
-  local at = 1 + 4 * index
+  local at = 2 + 4 * index
   mine[index] = bucket(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
   mine[index].concurrent = tonumber(ARGV[at + 3])
   names[index] = ARGV[at]
@@ -88,7 +91,8 @@ local function check_budget(index, counter, day, all)
   end
   local sum = taken_in(counter, budget.days, day)
   local over = sum - budget.limit
-  if over > 0 and refuse(4, index, math.max(0, until_room(counter, budget.days, day, over, counter.held))) then
+  if over <= 0 or (over <= counter.held and not with_replies) then return end
+  if refuse(4, index, math.max(0, until_room(counter, budget.days, day, over, counter.held))) then
     taken, reserved = math.max(0, sum - all[budget.unit]), counter.held
   end
 end
@@ -114,21 +118,23 @@ if #fresh > 0 then
     if returned_of[names_of[index]] then back, places = returned.tokens, 1 end
     local tokens = math.max(0, found.tokens - back) + wanted - found.tokens_limit
     local requests = found.requests + 1 - found.requests_limit
-    if found.tokens_limit > 0 and tokens > 0 then
+    if with_replies and found.tokens_limit > 0 and tokens > 0 then
       refuse(1, index, math.ceil(tokens * 60000 / found.tokens_limit))
     end
-    if found.requests_limit > 0 and requests > 0 then
+    if with_request and found.requests_limit > 0 and requests > 0 then
       refuse(2, index, math.ceil(requests * 60000 / found.requests_limit))
     end
-    if found.concurrent > 0 and found.running - places + #fresh > found.concurrent then refuse(3, index, 0) end
+    if with_replies and found.concurrent > 0 and found.running - places + #fresh > found.concurrent then
+      refuse(3, index, 0)
+    end
   end
   check_budgets()
 end
 if verdict == 0 and #fresh > 0 then
   for _, found in ipairs(mine) do
-    if found.requests_limit > 0 then found.requests = found.requests + 1 end
+    if with_request and found.requests_limit > 0 then found.requests, found.changed = found.requests + 1, true end
   end
-  hold(fresh, now + ttl)
+  if with_replies then hold(fresh, now + ttl) end
 end
 save_all()
 

@@ -48,6 +48,8 @@ OPERATIONS = st.one_of(
         ),
     ),
     st.tuples(st.sampled_from(["write", "renew", "top_up", "release", "expire"]), NUMBERS, st.integers(0, 300)),
+    st.tuples(st.just("announce"), NUMBERS, st.tuples(AMOUNT, AMOUNT)),
+    st.tuples(st.sampled_from(["start", "start_at_last", "start_at_last", "stop_waiting"]), NUMBERS, st.just(0)),
     st.tuples(st.sampled_from(["finish", "end", "refund"]), NUMBERS, st.floats(0, 1)),
     st.tuples(st.sampled_from(["finish", "end"]), NUMBERS, st.floats(0, 1)),
     st.tuples(
@@ -58,7 +60,10 @@ OPERATIONS = st.one_of(
 
 @dataclass
 class Request:
-    """`state`: reserved, open (PostgreSQL has a row), ended (the ledger has it), settled (Redis knows), or gone."""
+    """`state`: reserved, open (PostgreSQL has a row), ended (the ledger has it), settled (Redis knows), or gone.
+
+    One of the `batch` lane begins as waiting: its row is there, and it reserves when it starts; open is claimed then.
+    """
 
     id: UUID
     user: UUID
@@ -68,6 +73,7 @@ class Request:
     cost: int
     state: str = "reserved"
     used: Used | None = None
+    batch: bool = False
 
     def counts_for(self, subject: str) -> bool:
         keys = () if self.key is None else (budgets.key(self.key),)
@@ -98,17 +104,13 @@ class Run:
         for place, (number, tokens, cost) in enumerate(wanted):
             day = before if late == "all" or (late == "the first" and place == 0) else self.day
             known = self.requests.get(number)
-            if known is not None and known.state in ("reserved", "open", "ended"):
+            if known is not None and known.state in ("waiting", "reserved", "open", "ended"):
                 return
             id = UUID(int=first_id(midnight(day)).int | new_id().int & (1 << 64) - 1)
             made.append((number, Request(id, user, key, day_number(day), tokens, cost)))
         mine = [each for each in HARD if made[0][1].counts_for(each.subject)]
         fits = all(self.fits(each, [request for _, request in made]) for each in mine)
-        answer = self.ask(mine, [request for _, request in made])
-        if answer[0] == 5:
-            self.read([(each.subject, each.unit) for each in mine])
-            answer = self.ask(mine, [request for _, request in made])
-        assert answer[0] == (0 if fits else 4)
+        assert self.ask_known(mine, [request for _, request in made])[0] == (0 if fits else 4)
         if fits:
             for number, request in made:
                 if number in self.requests:
@@ -118,13 +120,64 @@ class Run:
             for number, _ in made if written else ():
                 self.write(number, 0)
 
-    def ask(self, mine: list[BudgetLimit], made: list[Request]) -> list[int]:
+    def announce(self, number: int, wanted: tuple[int, int]) -> None:
+        """A request of the batch lane is written, and waits: nothing of it is reserved."""
+        user, key = USERS[number % 2], KEYS[number // 2 % 2]
+        known = self.requests.get(number)
+        if known is not None and known.state in ("waiting", "reserved", "open", "ended"):
+            return
+        id = UUID(int=first_id(midnight(self.day)).int | new_id().int & (1 << 64) - 1)
+        request = Request(id, user, key, day_number(self.day), *wanted, state="waiting", batch=True)
+        mine = [each for each in HARD if request.counts_for(each.subject)]
+        may = all(self.fits(each, [request], spent_alone=True) for each in mine)
+        assert self.ask_known(mine, [request], "request")[0] == (0 if may else 4)
+        if may:
+            if known is not None:
+                self.before.append(known)
+            self.requests[number] = request
+
+    def start(self, number: int, _: int) -> None:
+        """Its runner is about to claim it, and may die before it does."""
+        request = self.requests.get(number)
+        if request is None or request.state not in ("waiting", "reserved") or not request.batch:
+            return
+        mine = [each for each in HARD if request.counts_for(each.subject)]
+        fits = request.state == "reserved" or all(self.fits(each, [request]) for each in mine)
+        assert self.ask_known(mine, [request], "replies")[0] == (0 if fits else 4)
+        request.state = "reserved" if fits else "waiting"
+
+    def start_at_last(self, number: int, _: int) -> None:
+        self.start(number, 0)
+        self.write(number, 0)
+
+    def wait_again(self, number: int) -> None:
+        """PostgreSQL has its row: another runner starts it."""
+        if self.requests[number].batch:
+            self.move(number, "gone", "waiting")
+
+    def stop_waiting(self, number: int, _: int) -> None:
+        """As a caller who hangs up: it has used nothing, and settling it changes nothing."""
+        if self.move(number, "waiting", "ended"):
+            self.requests[number].used = Used(0, 0, 0)
+            before = self.client.hgetall(f"{self.prefix}:counted")
+            self.release(number, 0)
+            assert self.client.hgetall(f"{self.prefix}:counted") == before
+
+    def ask_known(self, mine: list[BudgetLimit], made: list[Request], what: str = "all") -> list[int]:
+        """The ledger is read first where it has to be."""
+        answer = self.ask(mine, made, what)
+        if answer[0] == 5:
+            self.read([(each.subject, each.unit) for each in mine])
+            answer = self.ask(mine, made, what)
+        return answer
+
+    def ask(self, mine: list[BudgetLimit], made: list[Request], what: str = "all") -> list[int]:
         given = chain.from_iterable((each.subject, each.unit.value, each.days, each.limit) for each in mine)
         wants = chain.from_iterable((str(each.id), each.tokens, each.tokens, each.cost) for each in made)
         key = str(made[0].key) if made[0].key else "-"
         plan = (1, "plan", 0, 0, 0)
         return RESERVE.call_sync(
-            self.client, self.prefix, TTL, str(made[0].user), key, *plan, len(mine), *given, *wants
+            self.client, self.prefix, what, TTL, str(made[0].user), key, *plan, len(mine), *given, *wants
         )  # fmt: skip
 
     def write(self, number: int, _: int) -> None:
@@ -165,7 +218,8 @@ class Run:
         """Its web process died before it could write a row."""
         if self.move(number, "reserved", "gone"):
             self.client.zadd(f"{self.prefix}:live", {str(self.requests[number].id): 1}, xx=True)
-            RESERVE.call_sync(self.client, self.prefix, TTL, str(USERS[0]), "-", 0, 0)  # sweeps
+            RESERVE.call_sync(self.client, self.prefix, "all", TTL, str(USERS[0]), "-", 0, 0)  # sweeps
+            self.wait_again(number)
 
     def refund(self, number: int, share: float) -> None:
         if (request := self.requests.get(number)) and request.state in ("ended", "settled"):
@@ -182,6 +236,7 @@ class Run:
             self.client.delete(key)
         for number in self.requests:
             self.move(number, "reserved", "gone")
+            self.wait_again(number)
 
     def half_a_read(self, *_: int) -> None:
         """Whoever was reading the ledger has died; its token goes by itself."""
@@ -250,18 +305,21 @@ class Run:
                 found[request.day] -= tokens if unit is Unit.TOKENS else cost
         return found
 
-    def fits(self, budget: BudgetLimit, made: list[Request]) -> bool:
+    def fits(self, budget: BudgetLimit, made: list[Request], *, spent_alone: bool = False) -> bool:
+        """`spent_alone`: it does, or would if nothing were reserved."""
         # A read would settle what is ended, and free some of it: it is not known here whether there will be one.
         unknown = not self.client.hexists(f"{self.prefix}:counted", f"{budget.subject} {budget.unit.value}")
         if any(self.unknown(each) for each in HARD if made[0].counts_for(each.subject)) or unknown:
-            taken = self.held(budget.subject, budget.unit, ("reserved", "open"))
+            held = self.held(budget.subject, budget.unit, ("reserved", "open"))
+            taken = Counter(held)
             taken.update(self.spent(budget.subject, budget.unit))
         else:
-            taken = self.taken(budget.subject, budget.unit)
+            taken, held = self.taken(budget.subject, budget.unit), self.held(budget.subject, budget.unit)
         for each in made:
             taken[each.day] += self.amount(budget, each)
         days = {day for each in made for day in ends(budget, each.day)}
-        return all(self.sum(taken, budget, day) <= budget.limit for day in days)
+        limit = budget.limit + (held.total() if spent_alone else 0)
+        return all(self.sum(taken, budget, day) <= limit for day in days)
 
     def unknown(self, budget: BudgetLimit) -> bool:
         return not self.client.hexists(f"{self.prefix}:counted", f"{budget.subject} {budget.unit.value}")
@@ -302,6 +360,7 @@ class Run:
     def finish_all(self) -> None:
         """In the end every counter is what the ledger says, to the last digit, and nothing is held."""
         for number in list(self.requests):
+            self.stop_waiting(number, 0)
             self.write(number, 0)
             self.finish(number, 0.5)
         self.check()

@@ -11,6 +11,8 @@ from chatsite.redis import sync_client
 from quotas.scripts import RENEW, RESERVE, SETTLE, STANDING, quota_prefix
 
 TTL, REMEMBER = 10_000, 3_600_000
+TAKING = {"reserve": "all", "announce": "request", "start": "replies"}
+REFUSING = {"all": {1, 2, 3}, "request": {2}, "replies": {1, 3}}  # verdicts, by what is taken
 USER = new_id()
 # name -> tokens a minute, requests a minute, replies at once; 0: no limit
 LIMITS = {"plan": (1000, 20, 3), "key:a": (600, 4, 2), "key:b": (0, 0, 1)}
@@ -19,6 +21,11 @@ NAMES = st.integers(0, 5)
 TOKENS = st.integers(0, 600)
 OPERATIONS = st.one_of(
     st.tuples(st.just("reserve"), st.lists(st.tuples(NAMES, TOKENS), min_size=1, max_size=2), st.sampled_from(CALLERS)),
+    st.tuples(
+        st.sampled_from(["announce", "start"]),
+        st.lists(st.tuples(NAMES, TOKENS), min_size=1, max_size=1),
+        st.sampled_from(CALLERS),
+    ),
     st.tuples(st.just("settle"), NAMES, st.floats(0, 1)),  # the share of its reservation that was used
     st.tuples(st.just("renew"), NAMES, st.just(0)),
     st.tuples(st.just("pass"), st.just(0), st.integers(0, 20_000)),
@@ -78,7 +85,7 @@ class Model:
             self.buckets[name].reserved -= tokens
             self.buckets[name].spent += spent
 
-    def reserve(self, now: int, replies: dict[str, int], names: tuple[str, ...]) -> set[int]:
+    def reserve(self, now: int, replies: dict[str, int], names: tuple[str, ...], what: str = "all") -> set[int]:
         """Verdicts that are right; {0} when it is admitted."""
         self.move_to(now)
         for request in [each for each, expiry in self.live.items() if expiry <= now and each not in replies]:
@@ -91,10 +98,13 @@ class Model:
             return {0}
         wanted = sum(fresh.values())
         refusals = {verdict for name in names for verdict in self.buckets[name].refusals(wanted, len(fresh))}
-        if refusals:
-            return refusals
-        for name in names:
+        if refusals & REFUSING[what]:
+            return refusals & REFUSING[what]
+        for name in names if what != "replies" else ():
             self.buckets[name].requests += 1 if self.buckets[name].limits[1] else 0
+        if what == "request":
+            return {0}
+        for name in names:
             self.buckets[name].reserved += wanted
             self.buckets[name].take(wanted, len(fresh))
         for request, tokens in fresh.items():
@@ -139,13 +149,13 @@ class Run:
             self.started = self.model.at = now
         return now
 
-    def reserve(self, wanted: dict[int, int], names: tuple[str, ...]) -> int:
+    def reserve(self, wanted: dict[int, int], names: tuple[str, ...], what: str = "all") -> int:
         replies = {self.name(number): tokens for number, tokens in wanted.items()}
         buckets = [part for name in names for part in (name, *LIMITS[name])]
         wants = [part for id, tokens in replies.items() for part in (id, tokens, 0, 0)]
-        args = [TTL, str(USER), "-", len(names), *buckets, 0, *wants]
+        args = [what, TTL, str(USER), "-", len(names), *buckets, 0, *wants]
         verdict, refusing, wait, now, *_ = RESERVE.call_sync(self.client, self.prefix, *args)
-        assert verdict in self.model.reserve(self.time(now), replies, names)
+        assert verdict in self.model.reserve(self.time(now), replies, names, what)
         assert (wait > 0) == (verdict in (1, 2))
         assert 1 <= refusing <= len(names) if verdict else refusing == 0
         self.check()
@@ -211,8 +221,8 @@ class Run:
 def test_limits_are_kept_in_every_bucket_and_nothing_leaks(operations: list) -> None:
     run = Run()
     for kind, what, more in operations:
-        if kind == "reserve":
-            run.reserve(dict(what), more)
+        if kind in TAKING:
+            run.reserve(dict(what), more, TAKING[kind])
         elif kind == "settle":
             run.settle(what, more)
         elif kind == "renew":

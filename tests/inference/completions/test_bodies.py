@@ -127,6 +127,12 @@ def test_what_changes_nothing_is_taken(ignored: dict[str, Any]) -> None:
     assert read_chat(chat(**ignored)) == read_chat(chat())
 
 
+def test_the_flex_tier_is_of_both_routes() -> None:
+    assert read_chat(chat(service_tier="flex")).flex
+    assert read_completion(text(service_tier="flex")).flex
+    assert not read_completion(text(service_tier="auto")).flex
+
+
 def test_what_the_engine_knows_reaches_it() -> None:
     schema = {"name": "x", "schema": {"type": "object"}, "strict": None}
     call = read_chat(
@@ -285,7 +291,7 @@ def test_what_is_wrong_is_named(change: dict[str, Any], code: str, param: str) -
         ({"reasoning_effort": "low"}, UNSUPPORTED, "reasoning_effort"),
         ({"modalities": ["text", "audio"]}, UNSUPPORTED_VALUE, "modalities[1]"),
         ({"verbosity": "low"}, UNSUPPORTED_VALUE, "verbosity"),
-        ({"service_tier": "flex"}, UNSUPPORTED_VALUE, "service_tier"),
+        ({"service_tier": "priority"}, UNSUPPORTED_VALUE, "service_tier"),
         (said("tool", content="x", tool_call_id="c"), UNSUPPORTED_VALUE, "messages[0].role"),
         (said("function", content="x", name="f"), UNSUPPORTED_VALUE, "messages[0].role"),
         (said("assistant", tool_calls=[{"id": "c"}]), UNSUPPORTED, "messages[0].tool_calls"),

@@ -47,6 +47,15 @@ async def test_the_context_cap_refuses_and_names_the_plan(model: Model, person: 
         await acceptance.accept(person.principal, completion(90, max_tokens=4096))
 
 
+async def test_a_prompt_that_fills_the_context_leaves_no_room_for_an_answer(model: Model, person: Person) -> None:
+    call = read_chat(b'{"model": "smollm2-135m", "messages": [{"role": "user", "content": "Hello"}]}')
+    tokens = (await acceptance.accept(person.principal, call)).prompt_tokens
+    await change(context_tokens=tokens)
+    words = rf"The prompt has {tokens} tokens, which leaves no room for an answer\. Shorten it\."
+    with pytest.raises(ContextTooLong, match=words):
+        await acceptance.accept(person.principal, call)
+
+
 async def test_the_output_cap_refuses_what_was_asked_for_and_shortens_what_was_not(
     model: Model, person: Person
 ) -> None:

@@ -67,6 +67,7 @@ async def test_the_key_s_own_limit_refuses_and_is_named(
     assert error["message"].startswith(said) and error["code"] == "rate_limit_exceeded"
     assert 1 <= int(answer.headers["retry-after"]) <= 60
     kind = next(iter(terms)).partition("_")[0]
+    assert (error["type"], error["param"]) == (kind, None)
     assert answer.headers[f"x-ratelimit-limit-{kind}"] == str(next(iter(terms.values())))
     await over(house)
 
@@ -77,6 +78,8 @@ async def test_more_answers_at_once_than_the_key_allows_are_not_worth_a_retry(
     await has(house, concurrent=2)
     answer = await caller.call("POST", PATH, chat(max_tokens=3, n=3))
     assert (answer.status, answer.headers["x-should-retry"]) == (429, "false")
-    assert "the API key “Billing” allows 2 at once" in answer.json()["error"]["message"]
+    error = answer.json()["error"]
+    assert "the API key “Billing” allows 2 at once" in error["message"]
+    assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
     assert (await caller.call("POST", PATH, chat(max_tokens=3, n=2))).status == 200
     await over(house)

@@ -11,13 +11,15 @@ import pytest
 from django.db import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from chatsite import raw
 from chatsite.database import run_db
 from inference import readers
 from inference.completions import acceptance, ending, routes
+from inference.completions.wire import WAITING
 from quotas.models import LedgerEntry
 from tests.asgi_client import Exchange
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import PATH, over, rows
+from tests.inference.completions.test_routes import PATH, chunks_of, over, rows, text_of
 from tests.inference.runner.conftest import House
 from tests.waiting import wait_until
 
@@ -118,6 +120,39 @@ async def test_a_task_that_is_cancelled_before_the_first_word_cancels_its_call(
         await over(house)
     assert [row.status for row in await rows()] == ["cancelled"]
     del others
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_caller_that_leaves_before_the_first_word_is_no_fault_of_ours(
+    house: House, caller: Caller, chat: Chat, stream: bool
+) -> None:
+    """In the log as 499: a 5xx would be an alarm."""
+    engine = await house.engine(first_token_seconds=30)
+    await house.runner()
+    others = routes.presence.hold()
+    with patch.object(raw.logs, "log_access") as logged:
+        async with caller.open("POST", PATH, chat(max_tokens=50, stream=stream)) as call:
+            await wait_until(lambda: engine.running == 1, 5)
+            call.hang_up()
+            await asyncio.wait_for(asyncio.gather(call.task, return_exceptions=True), 5)
+    assert [each.args[2] for each in logged.call_args_list] == [499]
+    await over(house)
+    del others
+
+
+async def test_a_stream_that_waits_sends_a_comment_and_its_first_chunk_with_the_text(
+    house: House, caller: Caller, chat: Chat
+) -> None:
+    engine = await house.engine(first_token_seconds=2)
+    await house.runner()
+    async with caller.open("POST", PATH, chat(max_tokens=5, stream=True)) as call:
+        await wait_until(lambda: bool(call.received.body), 5)
+        assert engine.running == 1
+        assert call.received.body == WAITING
+        answer = await call.answer()
+    chunks = chunks_of(answer)
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert text_of(chunks)
 
 
 async def test_where_a_reader_cannot_be_entered_the_call_is_cancelled(house: House, caller: Caller, chat: Chat) -> None:

@@ -12,7 +12,7 @@ from chatsite.errors import Unavailable
 from chatsite.ids import new_id
 from inference import events
 from inference.completions import reader
-from inference.completions.reader import SILENT_SECONDS, Ended, Piece, follow
+from inference.completions.reader import SILENT_SECONDS, Ended, Piece, failure, follow
 from inference.protocol import EndEvent, LogEvent, Result, TokensEvent
 
 RESULT = Result("succeeded", "length", "", "", 3, 0, 2)
@@ -71,3 +71,17 @@ async def test_while_postgresql_is_away_a_stream_goes_on_and_its_end_is_waited_f
 
     monkeypatch.setattr(reader, "_read_result", row)
     assert await asyncio.wait_for(followed(), 10) == [Piece(0, "Hi", None), Ended(0, RESULT)]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("high_demand", "High demand: the wait was too long. Try again."),
+        ("engine_unavailable", "No engine is available for this model."),
+    ],
+)
+def test_who_waited_in_vain_is_told_why(code: str, message: str) -> None:
+    result = Result("expired", "", code, "No engine is available for this model.", 3, 0, 0)
+    error = failure(result)
+    assert error is not None
+    assert (error.status, error.code, error.message) == (503, code, message)

@@ -52,7 +52,7 @@ async def over(house: House) -> None:
     async def released() -> bool:
         return all(row.released_at is not None for row in await rows())
 
-    await wait_until(released, 5)
+    await wait_until(released)
     await house.nothing_is_held()
 
 
@@ -290,12 +290,13 @@ async def test_what_a_caller_wrote_beside_the_prompt_goes_with_the_call(
     async with caller.open("POST", PATH, body):
         await wait_until(there_are_two)
         if end == "cancelled":
-            await wait_until(lambda: engine.running == 2, 5)
+            await wait_until(lambda: engine.running == 2)
         else:
             await over(house)
     await over(house)
-    for row in await rows():
-        assert row.status == end
+    found = await rows()
+    assert end in {row.status for row in found} <= {end, "cancelled"}  # one that fails ends the other
+    for row in found:
         sampling = row.sampling
         assert (sampling["stop"], sampling["extra"], sampling["max_tokens"]) == ([], {"top_k": 5}, 9)
         assert "secret" not in json.dumps(sampling)

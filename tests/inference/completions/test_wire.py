@@ -56,7 +56,7 @@ def test_usage_counts_each_prompt_once() -> None:
 
 def test_log_probabilities_have_the_form_of_their_route() -> None:
     placed = [PlacedToken(TokenLogprob("é", -0.5, {"é": -0.5, "e": None}), 3)]
-    chat = logprobs_of(placed, chat=True)
+    chat = logprobs_of(placed, chat=True, top=2)
     [one] = chat["content"]
     assert (one["token"], one["logprob"], one["bytes"]) == ("é", -0.5, [195, 169])
     assert one["top_logprobs"][1] == {"token": "e", "logprob": -9999.0, "bytes": [101]}
@@ -64,3 +64,11 @@ def test_log_probabilities_have_the_form_of_their_route() -> None:
     assert text["tokens"] == ["é"]
     assert text["top_logprobs"] == [{"é": -0.5, "e": None}]
     assert text["text_offset"] == [3]
+
+
+@pytest.mark.parametrize(("top", "told"), [(0, []), (1, ["b"]), (2, ["b", "c"]), (3, ["b", "c", "a"])])
+def test_a_chat_is_told_of_as_many_likely_tokens_as_it_asked_for(top: int, told: list[str]) -> None:
+    """The engine adds the sampled one, wherever it stands."""
+    sampled = PlacedToken(TokenLogprob("a", -3.0, {"a": -3.0, "b": -0.1, "c": -2.5}), 0)
+    [one] = logprobs_of([sampled], chat=True, top=top)["content"]
+    assert (one["token"], [each["token"] for each in one["top_logprobs"]]) == ("a", told)
