@@ -72,7 +72,8 @@ class Scale:
         most = max(values, default=1.0)
         if not log:
             return cls(0.0, most * 1.05, log=False)
-        return cls(10 ** math.floor(math.log10(min(values, default=0.1))), 10 ** math.ceil(math.log10(most)), log=True)
+        low = math.floor(math.log10(min(values, default=0.1)))
+        return cls(10.0**low, 10.0 ** max(low + 1, math.ceil(math.log10(most))), log=True)
 
     def y(self, value: float) -> float:
         share = (

@@ -38,3 +38,9 @@ def test_a_legend_that_is_too_long_goes_on_in_a_second_row() -> None:
     assert len({text.get("y") for text in places}) == 2
     assert all(float(text.get("x", "")) + 6.9 * len(names[0]) < WIDTH for text in places)
     assert max(float(text.get("y", "")) for text in places) < TOP - 15
+
+
+def test_a_scale_of_decades_spans_one_at_least() -> None:
+    scale = Scale.over([1.0], log=True)
+    assert scale.ticks() == [1.0, 10.0]
+    assert scale.y(1.0) > scale.y(10.0)
