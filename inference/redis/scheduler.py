@@ -39,13 +39,13 @@ NAMES = (
     "release",
     "reap",
     "settle",
+    "set_aside",
     "reopen",
     "place",
     "ahead",
     "running",
 )
 SCRIPTS = {name: Script.load(FOLDER / f"{name}.lua", *SHARED) for name in NAMES}
-SET_ASIDE = Script.load(FOLDER / "set_aside.lua", *SHARED)  # `Book` has it as `settle` of what the attempt still holds
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,12 @@ class Scheduler:
         call = self.release_call(id, attempt, emitted=emitted, failed=failed, preempted=preempted, avoid=avoid)
         return Released((await self.run(call)).decode())
 
+    def set_aside_call(self, id: str, attempt: int) -> Call:
+        return self.call("set_aside", id, attempt)
+
     async def set_aside(self, id: str, attempt: int) -> bool:
         """One that has not begun is forgotten, and may be enqueued again; False when that attempt holds it no more."""
-        return bool(await SET_ASIDE(self.client, self.prefix, id, attempt))
+        return bool(await self.run(self.set_aside_call(id, attempt)))
 
     def reap_call(self, *, loading: bool) -> Call:
         """For `ended`."""

@@ -3,7 +3,7 @@
 -- ARGV    id, attempt
 -- returns 1, or 0 when this attempt no longer holds it
 --
--- As `settle` of one that emitted nothing, but for the pace: nothing has ended.
+-- As `settle` of one that emitted nothing, but for the pace, as nothing has ended.
 local id = ARGV[1]
 local req = p .. ':req:' .. id
 local f = redis.call('HMGET', req, 'state', 'attempt', 'lane', 'tenant', 'replica', 'qpf', 'hkv', 'read')

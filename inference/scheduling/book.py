@@ -254,6 +254,11 @@ class Book:
         self._backlog.lanes[request.lane].exit(request.tenant)
         return True
 
+    def set_aside(self, now: int, id: str, attempt: int) -> bool:
+        """One that has not begun is forgotten, and may be enqueued again; False when that attempt holds it no more."""
+        request = self._requests.get(id)
+        return request is not None and request.held_by(attempt) and self.settle(now, id)
+
     def reopen(
         self,
         now: int,

@@ -3,14 +3,9 @@
 from typing import Any
 
 from inference.redis import keys
-from inference.redis.scheduler import SET_ASIDE
 from inference.scheduling.answers import Answer, Refusal, State
 from inference.scheduling.book import Book
 from tests.inference.redis.twin import LuaBook
-
-
-def set_aside(lua: LuaBook, id: str, attempt: int) -> bool:
-    return bool(SET_ASIDE.call_sync(lua.client, lua.prefix, id, attempt))
 
 
 def both(lua: LuaBook, book: Book, operation: str, *given: Any, **said: Any) -> Any:
@@ -37,15 +32,14 @@ def test_it_leaves_what_one_that_ended_leaves() -> None:
         enqueue(lua, book, id, tenant)
     for id in ("a", "c"):
         both(lua, book, "commit", 1001, id, "one", "runner", uncached=100, attempt=0)
-    assert not set_aside(lua, "a", 2), "another attempt has it"
-    assert not set_aside(lua, "b", 0), "it waits"
-    assert not set_aside(lua, "nobody", 1)
+    assert not both(lua, book, "set_aside", 1002, "a", 2), "another attempt has it"
+    assert not both(lua, book, "set_aside", 1002, "b", 0), "it waits"
+    assert not both(lua, book, "set_aside", 1002, "nobody", 1)
     alike(lua, book, 1002)
     for id in ("a", "c"):
-        assert set_aside(lua, id, 1)
-        assert book.settle(1003, id)
+        assert both(lua, book, "set_aside", 1003, id, 1)
         alike(lua, book, 1003)
-    assert not set_aside(lua, "a", 1)
+    assert not both(lua, book, "set_aside", 1003, "a", 1)
     assert lua.place("a")[0] is State.UNKNOWN
     assert not lua.client.exists(keys.pace(lua.prefix)), "nothing has ended"
     assert lua.heartbeat(1004, [("a", 1, 0)]) == (Answer.UNKNOWN,)
@@ -58,8 +52,7 @@ def test_it_is_charged_once_however_often_it_comes_again() -> None:
     both(lua, book, "commit", 1001, "a", "one", "runner", uncached=100, attempt=0)
     times = lua.floors()
     for _ in range(3):
-        assert set_aside(lua, "a", book._requests["a"].attempt)
-        assert book.settle(1002, "a")
+        assert both(lua, book, "set_aside", 1002, "a", book._requests["a"].attempt)
         enqueue(lua, book, "a", "x", attempt=1)
         assert both(lua, book, "commit", 1003, "a", "one", "runner", uncached=100, attempt=1).refusal is Refusal.NONE
         alike(lua, book, 1003)

@@ -92,6 +92,9 @@ class LuaBook:
     def settle(self, now: int, id: str, *, emitted: int = 0) -> bool:
         return bool(self.run(now, self.calls.settle_call(id, emitted)))
 
+    def set_aside(self, now: int, id: str, attempt: int) -> bool:
+        return bool(self.run(now, self.calls.set_aside_call(id, attempt)))
+
     def reopen(self, now: int, id: str, lane: str, tenant: str, **said: Any) -> bool:
         return bool(self.run(now, self.calls.reopen_call(id, lane, tenant, **said)))
 

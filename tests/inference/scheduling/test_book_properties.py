@@ -66,6 +66,10 @@ class BookMachine(RuleBasedStateMachine):
         self.world.release(runner, failed, repeat)
 
     @rule(runner=runners)
+    def set_aside(self, runner: str) -> None:
+        self.world.set_aside(runner)
+
+    @rule(runner=runners)
     def crash(self, runner: str) -> None:
         self.world.crash(runner)
 
@@ -132,7 +136,8 @@ def random_step(world: World, rng: random.Random) -> None:
         (20, lambda: world.generate(runner, rng.randint(1, 20))),
         (20, lambda: world.beat(runner)),
         (15, lambda: world.finish(runner)),
-        (3, lambda: world.release(runner, rng.random() < 0.5, rng.random() < 0.5)),
+        (4, lambda: world.release(runner, rng.random() < 0.7, rng.random() < 0.5)),
+        (1, lambda: world.set_aside(runner)),
         (1, lambda: world.crash(runner)),
         (4, world.haunt),
         (3, lambda: world.cancel(rng.randrange(1000))),

@@ -118,11 +118,22 @@ class World:
                 del self.runners[runner][stream.id]
 
     def release(self, runner: str, failed: bool, repeat: bool) -> None:
-        for stream in list(self.runners[runner].values())[:1]:
+        """One that has had the most attempts, so that some fail for good."""
+        for stream in sorted(self.runners[runner].values(), key=lambda each: -each.attempt)[:1]:
             self._release(runner, stream, failed=failed)
             if repeat:
                 again = self.book.release(self.now, stream.id, stream.attempt, emitted=stream.position, failed=failed)
                 assert again is Released.STALE
+
+    def set_aside(self, runner: str) -> None:
+        """One of the batch lane that has not begun is to wait outside: the sweep enters it again."""
+        for stream in list(self.runners[runner].values()):
+            truth = self.truths[stream.id]
+            assert not self.book.set_aside(self.now, stream.id, stream.attempt + 1)
+            if truth.lane == "batch" and truth.attempt == stream.attempt and not truth.log:
+                self.book.set_aside(self.now, stream.id, stream.attempt)
+                truth.running = False
+                del self.runners[runner][stream.id]
 
     def crash(self, runner: str) -> None:
         self.ghosts += self.runners[runner].values()
@@ -140,6 +151,7 @@ class World:
                 assert self.book.preempt(self.now, ghost.id, ghost.attempt) is answer
                 released = self.book.release(self.now, ghost.id, ghost.attempt, emitted=ghost.position + 5)
                 assert released is Released.STALE
+                assert not self.book.set_aside(self.now, ghost.id, ghost.attempt)
         assert self.book.running() == before
 
     def cancel(self, number: int) -> None:
