@@ -109,7 +109,6 @@ _OPENAI_CODES = {
     "unknown_model": "model_not_found",
     "context_too_long": "context_length_exceeded",
     "rate_limited": "rate_limit_exceeded",
-    "high_demand": "rate_limit_exceeded",
     "budget_exhausted": "insufficient_quota",
     "internal_error": "server_error",
 }
@@ -123,6 +122,7 @@ def openai_error(error: errors.AppError) -> dict[str, Any]:
     kind = "server_error" if server else _OPENAI_TYPES.get(error.status, "invalid_request_error")
     code = _OPENAI_CODES.get(error.code, error.code)
     if isinstance(error, errors.RateLimited):
+        code = code if code == "insufficient_quota" else "rate_limit_exceeded"  # high demand as well
         kind = code if code == "insufficient_quota" else error.of
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 

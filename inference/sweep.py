@@ -126,7 +126,7 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         output=min(request.sampling["max_tokens"], expected.q50),
         deadline=deadline,
         rank=request.created_at.timestamp() * 1000,
-        attempt=request.attempt if holds else 1,  # one that was held back has been charged for its place
+        attempt=request.attempt,  # each start of one that is held back is charged: it takes its lane's turn
     )
     await scheduler.run(call)
     if holds:
