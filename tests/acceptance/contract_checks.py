@@ -16,7 +16,7 @@ REASONS = re.compile(
     r"|contains a NUL character|outside 64 bits|levels deep|bytes of JSON|are too many"  # where anything may be
     r"|message is empty|cannot be shown|shows nothing|may not be blank|Null characters"
     r"|no such time|full hour in UTC|later than 'from'|days can be asked for|from 1970 on"  # dates, beyond their form
-    r"|xpected `int[^`]*`, got `float`|an integer[^,]*, but got a decimal"  # 3.0, where a schema knows no difference to 3
+    r"|xpected `int[^`]*`, got `float`|an integer[^,]*, but got a decimal"  # 3.0: for a schema it is 3
 )
 REFUSALS = (400, 413, 415, 422)
 KEY = re.compile("[ -~]{1,200}")
