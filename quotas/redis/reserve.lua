@@ -15,8 +15,9 @@
 --
 -- Where the request alone is taken, neither tokens nor places refuse, nor a budget that replies that run hold.
 -- All replies of one call are one request. Of several refusals the one with the longest wait is told. A budget's wait is
--- 0 where replies that run hold what is missing, and where the period in which the replies were sent has ended. What the one that is given up holds is as room for the others; it is
--- given back by whoever settles it. Keys: buckets.lua, counters.lua.
+-- 0 where replies that run hold what is missing, and where the period in which the replies were sent has ended. What the
+-- one that is given up holds is as room for the others; it is given back by whoever settles it. Keys: buckets.lua,
+-- counters.lua.
 local with_request, with_replies = ARGV[1] ~= 'replies', ARGV[1] ~= 'request'
 local ttl, user, key, count_of_buckets = tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
 local budgets_at = 6 + 4 * count_of_buckets
