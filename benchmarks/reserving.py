@@ -47,7 +47,7 @@ def known(client: redis.Redis, organization: UUID) -> None:
 
 def reservation(reply: UUID, budgets: Sequence[tuple[str, str, int, int]]) -> list[Arg]:
     """The arguments of reserve.lua: one reply, in the plan's bucket and these budgets."""
-    args: list[Arg] = [30_000, str(new_id()), str(new_id()), 1, "plan", 10**9, 10**9, 10**6, len(budgets)]
+    args: list[Arg] = ["all", 30_000, str(new_id()), str(new_id()), 1, "plan", 10**9, 10**9, 10**6, len(budgets)]
     for each in budgets:
         args += each
     return [*args, str(reply), 300, 1500, 10**6]
