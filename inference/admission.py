@@ -39,22 +39,20 @@ async def decide(model: str, lane: str, tenant: str, input: int, output: int, sm
     """`smaller`: the model that may stand in, where caller and plan allow one. Raises HighDemand: come back later."""
     ask, seen = _Ask(lane, tenant, input, output), await forecast.see(async_client(), model)
     other = await forecast.see(async_client(), smaller) if smaller else None
-    outlook, since, prediction = seen.outlook, seen.let_in[lane], await ask.predict(model, seen)
+    outlook, prediction = seen.outlook, await ask.predict(model, seen)
     if outlook is None or prediction is None:
         return await _moved(model, smaller, other, ask, None) or Decided(model, {})
     admission = admit(
         rules.settings(),
         lane,
         prediction,
-        outlook.waiting.get(lane, 0) + since,
+        seen.waiting(lane),
         _random,
         fallback=await ask.predict(smaller, other) if smaller else None,
         in_its_share=outlook.in_its_share(rules.settings(), lane),
     )
-    # Whoever would start at once is let in whatever is predicted: if nobody were, nothing would be learned any more.
-    let_in = admission.action is Action.QUEUE or outlook.has_place(lane, input, output, since)
-    if let_in or (admission.action is Action.SHED and await _is_alone(model, ask, seen, prediction)):
-        seen.count(lane, tenant)
+    if admission.action is Action.QUEUE or await _is_spared(model, ask, admission, prediction):
+        seen.arriving.add(lane, tenant)
         return Decided(model, _record(prediction, admission))
     if admission.action is Action.FALLBACK and (moved := await _moved(model, smaller, other, ask, admission.x)):
         return moved
@@ -62,10 +60,23 @@ async def decide(model: str, lane: str, tenant: str, input: int, output: int, sm
     raise HighDemand(f"High demand. Try again in {seconds} s.", retry_after=seconds)
 
 
+async def _is_spared(model: str, ask: _Ask, admission: Admission, prediction: Prediction) -> bool:
+    """Whether it would start at once whatever is predicted, else nothing would be learned any more; or is alone.
+
+    By counts of this moment: who ended since the last look is in nobody's way.
+    """
+    seen = await forecast.see(async_client(), model, within=0)
+    arriving = seen.arriving.of_lane[ask.lane]
+    if seen.outlook is not None and seen.outlook.has_place(ask.lane, ask.input, ask.output, arriving):
+        return True
+    return admission.action is Action.SHED and await _is_alone(model, ask, seen, prediction)
+
+
 async def _is_alone(model: str, ask: _Ask, seen: Seen, prediction: Prediction) -> bool:
     """Whether it is the only one of its organization, and expected in time."""
-    waiting = (seen.outlook.waiting.get(ask.lane, 0) if seen.outlook else 0) + seen.let_in[ask.lane]
-    if seen.let_in_of[ask.lane, ask.tenant] or not is_in_time(rules.settings(), ask.lane, prediction, waiting):
+    if seen.arriving.of_tenant[ask.lane, ask.tenant]:
+        return False
+    if not is_in_time(rules.settings(), ask.lane, prediction, seen.waiting(ask.lane)):
         return False
     return not await forecast.under_way(async_client(), model, ask.lane, ask.tenant)
 
@@ -74,7 +85,7 @@ async def _moved(model: str, smaller: str | None, other: Seen | None, ask: _Ask,
     """To the smaller model, because of the pressure `x` on its own, or since none of its engines is ready (None)."""
     if smaller is None or other is None or (prediction := await ask.predict(smaller, other)) is None:
         return None
-    other.count(ask.lane, ask.tenant)
+    other.arriving.add(ask.lane, ask.tenant)
     instead_of = {"model": model} | ({} if x is None else {"x": round(x, 3)})
     return Decided(smaller, _record(prediction, Admission(Action.FALLBACK)) | {"instead_of": instead_of})
 

@@ -4,7 +4,7 @@ Fail-open: without a fresh word from a runner nothing is predicted, and nobody i
 """
 
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from chatsite.redis import ask
+from inference.arriving import Arriving
 from inference.redis import keys, rules
 from inference.redis.scheduler import Scheduler
 from inference.scheduling.outlook import Counted, Place, View
@@ -56,34 +57,34 @@ async def publish(client: Redis, prefix: str, outlook: Outlook) -> None:
 
 @dataclass
 class Seen:
-    """An outlook as it was read, and how many this process has let in since, by lane, and by lane and tenant."""
+    """An outlook as it was read, and whom its counts do not have."""
 
     at: float
     packed: bytes | None
     outlook: Outlook | None
-    let_in: Counter[str] = field(default_factory=Counter)
-    let_in_of: Counter[tuple[str, str]] = field(default_factory=Counter)
+    arriving: Arriving = field(default_factory=Arriving)
 
-    def count(self, lane: str, tenant: str) -> None:
-        """One more was let in."""
-        self.let_in[lane] += 1
-        self.let_in_of[lane, tenant] += 1
+    def waiting(self, lane: str) -> int:
+        """Requests of the lane that wait, or are about to."""
+        counted = self.outlook.waiting.get(lane, 0) if self.outlook else 0
+        return counted + self.arriving.of_lane[lane]
 
 
-async def see(client: Redis, model: str) -> Seen:
-    """The last word of a runner with newer counts, without an outlook when there is none or Redis is away."""
+async def see(client: Redis, model: str, *, within: float = REREAD_SECONDS) -> Seen:
+    """The last word of a runner with counts that are `within` seconds old at most.
+
+    Without an outlook when there is none or Redis is away.
+    """
     now, read = time.monotonic(), _read.get(model)
-    if read is not None and now - read.at < REREAD_SECONDS:
+    if read is not None and now - read.at < within:
         return read
     try:
         packed, outlook = await _read_again(client, keys.scheduler(model), read)
     except (RedisError, OSError) as error:
         log.warning("nothing is predicted", error=str(error))
         return Seen(now, None, None)
-    if read is not None and (packed, outlook) == (read.packed, read.outlook):
-        read.at = now
-        return read
-    seen = _read[model] = Seen(now, packed, outlook)
+    seen = _read[model] = Seen(now, packed, outlook, read.arriving if read is not None else Arriving())
+    seen.arriving.counted(now)
     if len(_read) > MOST_MODELS:
         _read.popitem(last=False)
     return seen
@@ -94,15 +95,15 @@ async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: 
 
     Not all that wait: an organization that has little under way is served before one that has much.
     """
-    waiting, since = (seen.outlook.waiting.get(lane, 0) if seen.outlook else 0), seen.let_in[lane]
-    if not waiting:
-        return since
+    waiting = seen.waiting(lane)
+    if waiting == seen.arriving.of_lane[lane]:
+        return waiting
     try:
-        before = await Scheduler(client, model).before_next(lane, tenant, seen.let_in_of[lane, tenant])
+        before = await Scheduler(client, model).before_next(lane, tenant, seen.arriving.of_tenant[lane, tenant])
     except (RedisError, OSError) as error:
         log.warning("nothing is known of those ahead", error=str(error))
-        return waiting + since
-    return min(before, waiting + since)
+        return waiting
+    return min(before, waiting)
 
 
 async def under_way(client: Redis, model: str, lane: str, tenant: str) -> int:

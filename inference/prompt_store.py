@@ -6,7 +6,7 @@ import msgspec
 from django.conf import settings
 
 from chatsite.database import run_db
-from chatsite.redis import Put
+from chatsite.redis import Put, async_client
 from inference import tokenization
 from inference.errors import EngineUnavailable
 from inference.events import pack_ids
@@ -33,6 +33,13 @@ def put(request_id: UUID, prepared: Prepared, owner_kind: str) -> Put:
     """To be sent ahead of the call that enqueues the request."""
     stored = StoredPrompt(pack_ids(prepared.token_ids), prepared.sampling, prepared.cache_salt, owner_kind)
     return Put(keys.prompt(request_id), _encode(stored), settings.PROMPT_TTL_SECONDS)
+
+
+async def exists(request: Request) -> bool:
+    """Whether it is stored, or could be made again. Raises redis errors."""
+    if await async_client().exists(keys.prompt(request.id)):
+        return True
+    return await run_db(owner(request.owner_kind).prompt, request.owner_id, request.id) is not None
 
 
 async def restore(request: Request) -> StoredPrompt:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from chatsite.database import run_db
 from chatsite.redis import async_client
-from inference import held_back, output_lengths, presence, readers, renewal, reservations, tuning
+from inference import held_back, output_lengths, presence, prompt_store, readers, renewal, reservations, tuning
 from inference.barred import stop_barred
 from inference.finishing import mark_released, release, settle_unclaimed
 from inference.models import Model, Request, RequestStatus
@@ -26,6 +26,7 @@ from quotas.services import restore as restore_reservation
 
 log = structlog.get_logger(__name__)
 UNKNOWN_AFTER = timedelta(seconds=3)  # a queued row that Redis does not know by then is entered again
+PROMPT_AFTER = timedelta(seconds=15)  # only the process that accepted it has the prompt, and may be busy so long
 RELEASE_AFTER = timedelta(seconds=2)
 BATCH = 500
 
@@ -111,6 +112,8 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
     if request.cancel_requested_at is not None:
         await settle_unclaimed(request.id, CANCELLED)
         return
+    if await _may_be_on_its_way(request):
+        return
     holds = reservations.holds(request)
     if holds:  # else this is how it waits for room
         log.info("request entered again", request=str(request.id), status=request.status)
@@ -133,6 +136,12 @@ async def _enter_again(scheduler: Scheduler, request_id: UUID) -> None:
         reserved = request.billed_prompt + request.sampling["max_tokens"]
         await restore_reservation(request.organization_id, request.id, reserved, reservations.life(request.lane))
     await scheduler.client.delete(keys.missing(request.id))
+
+
+async def _may_be_on_its_way(request: Request) -> bool:
+    """Whether its prompt may still come from where it was accepted. Entered without one, it could only fail."""
+    is_young = request.attempt == 0 and request.created_at > timezone.now() - PROMPT_AFTER
+    return is_young and not await prompt_store.exists(request)
 
 
 async def _long_missing(request_id: UUID) -> bool:

@@ -201,10 +201,8 @@ class Scheduler:
         self._looked_at = self.cluster.now
         counters = self.book.peek(self.now_ms, 0, [place.id for place in self.seen.places]).replicas
         held = {id: Counted(each.qpf, each.kv, each.n) for id, each in counters.items()}
-        fresh = self.seen.with_counters(self.book.waiting(), self.book.running_by_lane(), held)
-        if fresh != self.seen:
-            self.seen = fresh
-            self._nobody_let_in()
+        self.seen = self.seen.with_counters(self.book.waiting(), self.book.running_by_lane(), held)
+        self._nobody_let_in()
 
     def look(self) -> None:
         """Once a second: what a runner tells all processes."""

@@ -1,5 +1,6 @@
 """Who is let in, by what the runners say."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -113,7 +114,7 @@ async def test_who_allows_it_is_answered_by_the_smaller_model_while_the_own_one_
     assert decided.model == "idle"
     assert decided.record["instead_of"]["model"] == MODEL and decided.record["instead_of"]["x"] > 1
     assert decided.record["predicted"]["raw"] == 0.1  # of the model that runs it
-    assert forecast._read["idle"].let_in["enterprise"] == 1
+    assert forecast._read["idle"].arriving.of_lane["enterprise"] == 1
 
 
 async def test_the_smaller_model_is_not_taken_where_it_would_be_late_too_or_the_own_one_has_a_place() -> None:
@@ -172,3 +173,11 @@ async def test_paying_work_is_not_turned_away_while_lesser_work_has_more_than_it
     await seen(**late, uncached={"paid": 500.0}, running={"free": 2, "paid": 6}, places=[PLACE])
     with pytest.raises(HighDemand):
         await admission.decide(MODEL, "paid", TENANT, 500, 100)
+
+
+async def test_one_after_another_on_an_idle_engine_nobody_is_turned_away_whatever_was_learned() -> None:
+    """As after an overload: between two of them the counts are the same, as each has ended by then."""
+    late = {lane: Learned(4.0, 30.0, True) for lane in KNOWN}
+    await seen(learned=late, places=[Place("a", 0, 0, 0, 100_000, 2, 1000.0, 1.0)])
+    for _ in range(30):
+        assert (await asyncio.create_task(admission.decide(MODEL, "free", TENANT, 500, 100))).record["x"] > 1
