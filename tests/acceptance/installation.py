@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +82,22 @@ class Installation:
                 found.append(process)
         return found
 
+    @cached_property
+    def stores(self) -> dict[str, str]:
+        """What services are told of PostgreSQL and Redis. Asked once: a service may just be dead later."""
+        variables = self.find("runinference")[0].environ()
+        return {name: variables[name] for name in ("DATABASE_URL", "REDIS_URL")}
+
     def query(self, statement: str, *parameters: Any) -> list[Any]:
-        url = self.find("runinference")[0].environ()["DATABASE_URL"]
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(self.stores["DATABASE_URL"]) as connection:
             return connection.execute(statement, parameters).fetchall()
 
     def execute(self, statement: str) -> None:
-        with psycopg.connect(self.find("runinference")[0].environ()["DATABASE_URL"]) as connection:
+        with psycopg.connect(self.stores["DATABASE_URL"]) as connection:
             connection.execute(statement)
 
     def redis_url(self) -> str:
-        return self.find("runinference")[0].environ()["REDIS_URL"]
+        return self.stores["REDIS_URL"]
 
     def output(self) -> str:
         return (self.folder / "up.log").read_text()

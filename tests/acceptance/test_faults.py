@@ -20,6 +20,7 @@ from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.long
 STREAMS, TOKENS = 8, 240
+RECLAIM_SECONDS = 11.0
 RATE = 40  # tokens/s: a reply takes 6 s
 model = FakeModel(MODEL_PATH)
 
@@ -123,6 +124,8 @@ def test_whatever_dies_every_reply_ends_and_is_counted_once(what: str, how: sign
             victim.send_signal(how)
             if how == signal.SIGSTOP:
                 threading.Timer(12, lambda pid=victim.pid: os.kill(pid, signal.SIGCONT)).start()
+        if (what, how) == ("runner", signal.SIGKILL):
+            wait_until_sync(lambda: _reclaimed(site), RECLAIM_SECONDS, "an attempt that died was not followed in time")
         wait_until_sync(lambda: all(reader.done for reader in readers), 45, _state(readers))
         _count(site, readers)
         _check_budgets(site)
@@ -130,6 +133,11 @@ def test_whatever_dies_every_reply_ends_and_is_counted_once(what: str, how: sign
 
 def _state(readers: list[Reader]) -> str:
     return "\n".join(f"{r.message} {r.events[-1:]} {r.refused}" for r in readers)
+
+
+def _reclaimed(site: Installation) -> bool:
+    """Whether each request is in its second attempt."""
+    return site.query("SELECT min(attempt) FROM inference_request") == [(2,)]
 
 
 def _released(site: Installation) -> bool:
