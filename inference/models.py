@@ -5,6 +5,7 @@ from decimal import Decimal
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatsite.accounts.models import Organization
@@ -33,6 +34,7 @@ class Model(models.Model):
     price_output = models.DecimalField(max_digits=12, decimal_places=6)
     position = models.PositiveIntegerField(default=0, help_text="Order in menus; the first is the default")
     enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(default=timezone.now, db_default=Now(), editable=False)
 
     class Meta:
         ordering = ["position", "name"]

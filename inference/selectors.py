@@ -35,6 +35,7 @@ class ModelInfo:
     tiers: list[str]
     state: str  # ready, loading or down
     description: str = ""
+    created: int = 0  # when it was first in models.toml, Unix seconds
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,25 @@ async def arequire_model(name: str, tier: str, among: Collection[str] = ()) -> M
     return await run_db(require_model, name, tier, among)
 
 
+def _info(model: Model, state: str) -> ModelInfo:
+    return ModelInfo(
+        model.name,
+        model.title or model.name,
+        model.context_length,
+        model.tiers,
+        state,
+        model.description,
+        int(model.created_at.timestamp()),
+    )
+
+
 async def models_for(tier: str | None, among: Collection[str] = ()) -> list[ModelInfo]:
     """Enabled models that the tier may use (all without a tier), in the order of models.toml.
 
     `among`: as for `require_model`.
     """
     return [
-        ModelInfo(model.name, model.title or model.name, model.context_length, model.tiers, state, model.description)
+        _info(model, state)
         for model, state in await _models_with_state()
         if (tier is None or tier in model.tiers) and (not among or model.name in among)
     ]

@@ -27,7 +27,7 @@ from inference.completions.ending import cancel, go_on
 from inference.completions.errors import CallerGone
 from inference.completions.keyed import accept_once
 from inference.completions.reader import Ended, Piece, failure, follow
-from inference.completions.wire import DONE, WAITING, Chunks, Whole
+from inference.completions.wire import DONE, WAITING, AnswerHead, Chunks, Whole
 from inference.errors import UnknownModel
 from inference.models import Model
 from inference.presence import Hold, Presence
@@ -82,7 +82,7 @@ def _model(model: selectors.ModelInfo) -> dict[str, Any]:
     return {
         "id": model.name,
         "object": "model",
-        "created": 0,
+        "created": model.created,
         "owned_by": "organization",
         "title": model.title,
         "context_length": model.context_length,
@@ -178,21 +178,23 @@ async def _leave(stay: readers.Stay, requests: set[UUID]) -> None:
     await cancel({request_id for request_id in requests if not left.get(request_id)})
 
 
+def _head(call: Call, accepted: Accepted) -> AnswerHead:
+    return AnswerHead(
+        chat=call.chat,
+        id=accepted.naming.id,
+        created=accepted.naming.created,
+        model=accepted.model,
+        service_tier=call.service_tier,
+    )
+
+
 async def _chunks(
     call: Call,
     accepted: Accepted,
     first: "asyncio.Future[Piece | Ended]",
     items: AsyncGenerator[Piece | Ended, None],
 ) -> AsyncGenerator[bytes, None]:
-    chunks = Chunks(
-        chat=call.chat,
-        id=accepted.naming.id,
-        created=accepted.naming.created,
-        model=accepted.model,
-        usage=call.include_usage,
-        top=call.options.logprobs or 0,
-        service_tier=call.service_tier,
-    )
+    chunks = Chunks(_head(call, accepted), usage=call.include_usage, top=call.options.logprobs or 0)
     results: list[Result] = []
     async with aclosing(items):
         ahead = await _opening(call, chunks, len(accepted.requests))  # what is known together is sent together
@@ -238,17 +240,7 @@ async def _whole(
 ) -> dict[str, Any]:
     """Raises what made a choice fail. A caller that goes away is not waited for."""
     prompts = [await _prompt_text(call, index) if call.echo else "" for index in range(len(call.prompts))]
-    naming = accepted.naming
-    whole = Whole(
-        chat=call.chat,
-        id=naming.id,
-        created=naming.created,
-        model=accepted.model,
-        prompts=prompts,
-        n=call.n,
-        top=call.options.logprobs or 0,
-        service_tier=call.service_tier,
-    )
+    whole = Whole(_head(call, accepted), prompts=prompts, n=call.n, top=call.options.logprobs or 0)
     gathering = asyncio.create_task(_gather(whole, items))
     gone = asyncio.create_task(request.disconnected.wait())
     try:

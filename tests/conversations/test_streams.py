@@ -190,7 +190,7 @@ async def test_models_in_the_common_shape(house: House, caller: Caller, make_ext
     assert first == {
         "id": "smollm2-135m",
         "object": "model",
-        "created": 0,
+        "created": int((await run_db(lambda: Model.objects.get(name="smollm2-135m"))).created_at.timestamp()),
         "owned_by": "organization",
         "title": "SmolLM2",
         "context_length": 4096,
