@@ -14,7 +14,8 @@ from benchmarks.simulator.replica_view import ReplicaView
 from benchmarks.simulator.tickets import Audit, Options, Ticket
 from benchmarks.simulator.upkeep import Upkeep
 from inference.scheduling.admission import Action, RetryBudget, admit, is_in_time, should_preempt, victim
-from inference.scheduling.book import Book, Committed, Counters, Head
+from inference.scheduling.answers import Committed, Counters, Head
+from inference.scheduling.book import Book
 from inference.scheduling.outlook import Counted, Place, View
 from inference.scheduling.prediction import Predictor
 from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from benchmarks.simulator.cluster import EXPIRED, FAILED, Replica, Request
-from inference.scheduling.book import Answer, Book, Outcome, Released, State
+from inference.scheduling.answers import Answer, Outcome, Released, State
+from inference.scheduling.book import Book
 from inference.scheduling.routing import ejected, time_limits
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """The JSON of OpenAI-compatible answers. Pure. What repeats in every chunk is encoded once for each call."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,34 +37,38 @@ def usage_of(prompt_tokens: int, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _tier(name: str | None) -> dict[str, str]:
-    return {} if name is None else {"service_tier": name}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerHead:
+    """What an answer begins with, the same in each chunk of one. `created`: Unix seconds."""
+
+    chat: bool
+    id: str
+    created: int
+    model: str
+    service_tier: str | None = None  # told where there is one
+
+    def fields(self, *, streamed: bool) -> dict[str, Any]:
+        """Of a chunk (`streamed`) or of an answer in one piece, which has its `system_fingerprint` at the end."""
+        kind = "text_completion" if not self.chat else "chat.completion.chunk" if streamed else "chat.completion"
+        fields: dict[str, Any] = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        if streamed:
+            fields["system_fingerprint"] = None
+        if self.service_tier is not None:
+            fields["service_tier"] = self.service_tier
+        return fields
 
 
 class Chunks:
-    """The events of one streamed call. `id`, `created` (Unix seconds) and `model` are the same in all."""
+    """The events of one streamed call."""
 
-    def __init__(
-        self,
-        *,
-        chat: bool,
-        id: str,
-        created: int,
-        model: str,
-        usage: bool,
-        top: int = 0,
-        service_tier: str | None = None,
-    ) -> None:
-        """`top`: as in `logprobs_of`. `service_tier`: told where there is one."""
-        self._chat, self._top = chat, top
-        kind = "chat.completion.chunk" if chat else "text_completion"
-        head = {"id": id, "object": kind, "created": created, "model": model, "system_fingerprint": None}
-        head |= _tier(service_tier)
-        self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
+    def __init__(self, head: AnswerHead, *, usage: bool, top: int = 0) -> None:
+        """`top`: as in `logprobs_of`."""
+        self._chat, self._top = head.chat, top
+        self._head = b"data: " + _encode(head.fields(streamed=True))[:-1] + b',"choices":['
         # Where usage was asked for, every chunk has the field.
         self._tail = b'],"usage":null}\n\n' if usage else b"]}\n\n"
         self._fields: tuple[bytes, bytes] = (
-            (b',"delta":{"content":', b'},"logprobs":') if chat else (b',"text":', b',"logprobs":')
+            (b',"delta":{"content":', b'},"logprobs":') if head.chat else (b',"text":', b',"logprobs":')
         )
 
     def role(self, choice: int) -> bytes:
@@ -113,23 +118,9 @@ def _named(token: str, logprob: float | None) -> dict[str, Any]:
 class Whole:
     """An answer in one piece, gathered."""
 
-    def __init__(
-        self,
-        *,
-        chat: bool,
-        id: str,
-        created: int,
-        model: str,
-        prompts: Sequence[str],
-        n: int,
-        top: int = 0,
-        service_tier: str | None = None,
-    ) -> None:
-        """`prompts`: texts that stand ahead of their answers (echo), empty ones otherwise. `top`: as in `logprobs_of`.
-        `service_tier`: told where there is one."""
-        self._chat, self._n, self._top = chat, n, top
-        kind = "chat.completion" if chat else "text_completion"
-        self._head = {"id": id, "object": kind, "created": created, "model": model, **_tier(service_tier)}
+    def __init__(self, head: AnswerHead, *, prompts: Sequence[str], n: int, top: int = 0) -> None:
+        """`prompts`: texts that stand ahead of their answers (echo), else empty ones. `top`: as in `logprobs_of`."""
+        self._head, self._top = head, top
         count = len(prompts) * n
         self._texts: list[list[str]] = [[prompts[index // n]] for index in range(count)]
         self._logprobs: list[list[PlacedToken]] = [[] for _ in range(count)]
@@ -144,12 +135,12 @@ class Whole:
         results = [result for result in self.results if result is not None]
         choices = [self._choice(index, result, logprobs) for index, result in enumerate(results)]
         usage = usage_of(prompt_tokens, results)
-        return {**self._head, "choices": choices, "usage": usage, "system_fingerprint": None}
+        return {**self._head.fields(streamed=False), "choices": choices, "usage": usage, "system_fingerprint": None}
 
     def _choice(self, index: int, result: Result, logprobs: bool) -> dict[str, Any]:
         text = "".join(self._texts[index])
-        shown = logprobs_of(self._logprobs[index], chat=self._chat, top=self._top) if logprobs else None
+        shown = logprobs_of(self._logprobs[index], chat=self._head.chat, top=self._top) if logprobs else None
         content: dict[str, Any] = (
-            {"message": {"role": "assistant", "content": text, "refusal": None}} if self._chat else {"text": text}
+            {"message": {"role": "assistant", "content": text, "refusal": None}} if self._head.chat else {"text": text}
         )
         return {"index": index, **content, "logprobs": shown, "finish_reason": finish_reason(result)}

@@ -26,21 +26,6 @@ from inference.scheduling.capacity import refusal
 from inference.scheduling.ledger import Ledger, Request
 from inference.scheduling.settings import SchedulerSettings
 
-__all__ = [
-    "Answer",
-    "Book",
-    "Committed",
-    "Counters",
-    "Head",
-    "Outcome",
-    "Peeked",
-    "Place",
-    "Refusal",
-    "Released",
-    "Running",
-    "State",
-]
-
 
 class Book:
     """One slot `{m:<model>/<shard>}`. `settings` may be replaced at any time."""
@@ -93,9 +78,7 @@ class Book:
             return False
         if rank is None:
             rank = now + min(self.settings.order.aging_ms, 1000 * uncached / peak_rate if peak_rate > 0 else 0.0)
-        request = Request(id, lane, tenant, input, uncached, kv, deadline, rank, attempt, emitted)
-        self._requests[id] = request
-        self._backlog.lanes[lane].enter(tenant, weight)
+        request = self._enter(Request(id, lane, tenant, input, uncached, kv, deadline, rank, attempt, emitted), weight)
         self._backlog.push(self.settings, lane, tenant, request.ranked)
         return True
 
@@ -147,11 +130,9 @@ class Book:
 
     def first_token(self, now: int, id: str, attempt: int) -> Answer:
         """Its prefill is over: qpf is given back. OK also when it was before."""
-        request = self._requests.get(id)
-        if request is None:
-            return Answer.UNKNOWN
-        if not request.held_by(attempt):
-            return Answer.STALE
+        request = self._held(id, attempt)
+        if isinstance(request, Answer):
+            return request
         self._ledger.prefilled(request)
         return Answer.OK
 
@@ -179,11 +160,9 @@ class Book:
 
     def preempt(self, now: int, id: str, attempt: int) -> Answer:
         """Its place is wanted by somebody else: its heartbeat is told."""
-        request = self._requests.get(id)
-        if request is None:
-            return Answer.UNKNOWN
-        if not request.held_by(attempt):
-            return Answer.STALE
+        request = self._held(id, attempt)
+        if isinstance(request, Answer):
+            return request
         request.preempted = True
         return Answer.OK
 
@@ -203,8 +182,8 @@ class Book:
         `failed` counts towards the three attempts; a handover or preemption does not. `avoid` is a replica that the
         next attempt should rather not have.
         """
-        request = self._requests.get(id)
-        if request is None or not request.held_by(attempt):
+        request = self._held(id, attempt)
+        if isinstance(request, Answer):
             return Released.STALE
         self._charge_output(request, emitted)
         self._ledger.give_back(request)
@@ -256,8 +235,7 @@ class Book:
 
     def set_aside(self, now: int, id: str, attempt: int) -> bool:
         """One that has not begun is forgotten, and may be enqueued again; False when that attempt holds it no more."""
-        request = self._requests.get(id)
-        return request is not None and request.held_by(attempt) and self.settle(now, id)
+        return isinstance(self._held(id, attempt), Request) and self.settle(now, id)
 
     def reopen(
         self,
@@ -286,9 +264,7 @@ class Book:
         known = self._requests.get(id)
         if known is not None:
             return known.held_by(attempt)
-        request = Request(id, lane, tenant, input, uncached, kv, deadline, rank, attempt, emitted)
-        self._requests[id] = request
-        self._backlog.lanes[lane].enter(tenant, weight)
+        request = self._enter(Request(id, lane, tenant, input, uncached, kv, deadline, rank, attempt, emitted), weight)
         self._ledger.hold(request, replica, runner, uncached, self._expiry(now), now)
         return True
 
@@ -334,6 +310,18 @@ class Book:
 
     # ------------------------------------------------------------------------------------------------ inside
 
+    def _enter(self, request: Request, weight: float) -> Request:
+        self._requests[request.id] = request
+        self._backlog.lanes[request.lane].enter(request.tenant, weight)
+        return request
+
+    def _held(self, id: str, attempt: int) -> Request | Answer:
+        """The request, or why that attempt does not hold it."""
+        request = self._requests.get(id)
+        if request is None:
+            return Answer.UNKNOWN
+        return request if request.held_by(attempt) else Answer.STALE
+
     def _refusal(self, request: Request, replica: str, uncached: int) -> Refusal:
         held = self._ledger.counters(replica)
         if not held.open:
@@ -350,11 +338,9 @@ class Book:
         self._ledger.hold(request, replica, runner, uncached, self._expiry(now), now)
 
     def _renew(self, now: int, id: str, attempt: int, emitted: int) -> Answer:
-        request = self._requests.get(id)
-        if request is None:
-            return Answer.UNKNOWN
-        if not request.held_by(attempt):
-            return Answer.STALE
+        request = self._held(id, attempt)
+        if isinstance(request, Answer):
+            return request
         request.expiry = self._expiry(now)
         self._charge_output(request, emitted)
         if request.emitted > request.emitted_before:

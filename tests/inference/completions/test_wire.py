@@ -5,7 +5,7 @@ import json
 import pytest
 
 from inference.completions.alignment import PlacedToken
-from inference.completions.wire import Chunks, Whole, logprobs_of, usage_of
+from inference.completions.wire import AnswerHead, Chunks, Whole, logprobs_of, usage_of
 from inference.protocol import Result
 from inference.vllm_wire import TokenLogprob
 
@@ -24,7 +24,7 @@ def parsed(chunk: bytes) -> dict[str, object]:
 @pytest.mark.parametrize("usage", [True, False])
 @pytest.mark.parametrize("chat", [True, False])
 def test_every_chunk_is_json_with_the_same_head(chat: bool, usage: bool) -> None:
-    chunks = Chunks(chat=chat, id="x-1", created=5, model='a"b', usage=usage)
+    chunks = Chunks(AnswerHead(chat=chat, id="x-1", created=5, model='a"b'), usage=usage)
     text = 'say "hi"\n\u2028🌊'
     found = [parsed(chunk) for chunk in (chunks.text(1, text, None), chunks.end(1, result()))]
     for each in found:
@@ -40,7 +40,7 @@ def test_every_chunk_is_json_with_the_same_head(chat: bool, usage: bool) -> None
 
 @pytest.mark.parametrize(("ours", "theirs"), [("stop", "stop"), ("length", "length"), ("quota", "length")])
 def test_how_it_ended_is_said_in_their_words(ours: str, theirs: str) -> None:
-    whole = Whole(chat=True, id="x", created=1, model="m", prompts=[""], n=1)
+    whole = Whole(AnswerHead(chat=True, id="x", created=1, model="m"), prompts=[""], n=1)
     whole.results[0] = result(ours)
     assert whole.answer(7, logprobs=False)["choices"][0]["finish_reason"] == theirs
 

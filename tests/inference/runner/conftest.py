@@ -99,7 +99,7 @@ class House:
         self, tokens: int, prompt: list[int], on: Message | None, place: tuple[str, str], sampling: dict[str, object]
     ) -> tuple[Message, services.OpenedRequest]:
         request_id, (tier, salt) = new_id(), place
-        base = list(memoryview(bytes(on.token_ids)).cast("I")) if on else []
+        base = token_ids(on) if on else []
         if on:
             message = on
             Message.objects.filter(id=on.id).update(status="pending", request_id=request_id)
@@ -173,6 +173,10 @@ class House:
 
         plan = await run_db(plan_of, self.person.organization.id)
         assert all(each.running == 0 for each in (await remaining(self.person.principal, plan)).standings)
+
+
+def token_ids(message: Message) -> list[int]:
+    return list(memoryview(bytes(message.token_ids)).cast("I"))
 
 
 def _wait() -> float:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from inference.scheduling.book import Book, Head, Running
+from inference.scheduling.answers import Head, Running
+from inference.scheduling.book import Book
 from inference.scheduling.settings import LANES, CostSettings, SchedulerSettings
 
 TICK_MS = 200

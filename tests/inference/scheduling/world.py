@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inference.scheduling.book import Answer, Book, Head, Outcome, Released, State
+from inference.scheduling.answers import Answer, Head, Outcome, Released, State
+from inference.scheduling.book import Book
 from inference.scheduling.settings import LANES, SchedulerSettings
 
 REPLICAS = {"a": (4, 6000), "b": (3, 4000)}  # slots, KV tokens
