@@ -4,9 +4,9 @@ Fail-open: without a fresh word from a runner nothing is predicted, and nobody i
 """
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
@@ -18,10 +18,21 @@ from inference.arriving import Arriving
 from inference.redis import keys, rules
 from inference.redis.scheduler import Scheduler
 from inference.scheduling.outlook import Counted, Place, View
-from inference.scheduling.prediction import Prediction
+from inference.scheduling.prediction import Order, Prediction
 from inference.scheduling.settings import LANES
 
-__all__ = ["Outlook", "Place", "Seen", "before_next", "by_lane", "forget", "outlook", "publish", "see", "under_way"]
+__all__ = [
+    "Outlook",
+    "Place",
+    "Seen",
+    "before_next",
+    "by_lane",
+    "forget",
+    "of_waiting",
+    "publish",
+    "see",
+    "under_way",
+]
 
 FRESH_SECONDS = 5  # an older word says nothing
 REREAD_SECONDS = 0.05
@@ -34,7 +45,7 @@ _read: "OrderedDict[str, Seen]" = OrderedDict()
 class Outlook(View, frozen=True):
     """By the rules in force."""
 
-    def prediction(self, lane: str, input: int, output: int, ahead: int | None = None) -> Prediction:
+    def prediction(self, lane: str, input: int, output: int, ahead: float | None = None) -> Prediction:
         """Seconds until the first token of a prompt of `input` tokens, of which nothing is cached.
 
         `ahead`: requests of its lane that are served before it; None: all that wait.
@@ -57,12 +68,13 @@ async def publish(client: Redis, prefix: str, outlook: Outlook) -> None:
 
 @dataclass
 class Seen:
-    """An outlook as it was read, and whom its counts do not have."""
+    """An outlook as it was read, whom its counts do not have, and where those are placed that come."""
 
     at: float
     packed: bytes | None
     outlook: Outlook | None
     arriving: Arriving = field(default_factory=Arriving)
+    orders: defaultdict[str, Order] = field(default_factory=lambda: defaultdict(Order))  # by lane
 
     def waiting(self, lane: str) -> int:
         """Requests of the lane that wait, or are about to."""
@@ -83,15 +95,16 @@ async def see(client: Redis, model: str, *, within: float = REREAD_SECONDS) -> S
     except (RedisError, OSError) as error:
         log.warning("nothing is predicted", error=str(error))
         return Seen(now, None, None)
-    seen = _read[model] = Seen(now, packed, outlook, read.arriving if read is not None else Arriving())
+    seen = Seen(now, packed, outlook) if read is None else replace(read, at=now, packed=packed, outlook=outlook)
     seen.arriving.counted(now)
+    _read[model] = seen
     if len(_read) > MOST_MODELS:
         _read.popitem(last=False)
     return seen
 
 
-async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: str) -> int:
-    """Requests that would be served before one that the tenant brought now.
+async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: str) -> float:
+    """Requests that would be served before one that the tenant brought now, of those that come later as well.
 
     Not all that wait: an organization that has little under way is served before one that has much.
     """
@@ -103,7 +116,17 @@ async def before_next(client: Redis, model: str, seen: Seen, lane: str, tenant: 
     except (RedisError, OSError) as error:
         log.warning("nothing is known of those ahead", error=str(error))
         return waiting
-    return min(before, waiting)
+    seen.orders[lane].came(before, waiting)
+    return seen.orders[lane].served_before(min(before, waiting), waiting)
+
+
+async def of_waiting(client: Redis, model: str, lane: str, input: int, ahead: int) -> Prediction | None:
+    """For a request of `input` tokens that has `ahead` others before it; None where nothing is known."""
+    seen = await see(client, model)
+    if seen.outlook is None:
+        return None
+    before = seen.orders[lane].served_before(ahead, seen.waiting(lane))
+    return seen.outlook.prediction(lane, input, 0, ahead=before)
 
 
 async def under_way(client: Redis, model: str, lane: str, tenant: str) -> int:
@@ -135,11 +158,6 @@ async def _read_again(client: Redis, prefix: str, read: Seen | None) -> tuple[by
 def by_lane(counts: Sequence[bytes | None]) -> dict[str, int]:
     """Of `LANES` in their order, as Redis has them; what it does not have is left out."""
     return {lane: int(count) for lane, count in zip(LANES, counts, strict=True) if count is not None}
-
-
-async def outlook(client: Redis, model: str) -> Outlook | None:
-    """Only what the runner saw."""
-    return (await see(client, model)).outlook
 
 
 def forget() -> None:

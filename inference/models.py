@@ -20,7 +20,7 @@ class Model(models.Model):
 
     name = models.CharField(primary_key=True, max_length=100)
     title = models.CharField(max_length=150)
-    description = models.CharField(max_length=200, blank=True)  # one line, for menus
+    description = models.CharField(max_length=200, blank=True, default="", db_default="")  # one line, for menus
     context_length = models.PositiveIntegerField()
     path = models.CharField(max_length=500, blank=True, help_text="Folder of the tokenizer and chat template")
     engine_model = models.CharField(max_length=200, blank=True)
@@ -108,8 +108,12 @@ class Request(models.Model):
     sampling = models.JSONField()
     cache_salt = models.CharField(max_length=64)
     prompt_tokens = models.PositiveIntegerField()
-    bills_prompt = models.BooleanField(default=True)  # of several answers to one prompt, the first does
-    bills_partial = models.BooleanField(default=True)  # whether a part is worth something, should the rest fail
+    bills_prompt = models.BooleanField(
+        default=True, db_default=True
+    )  # of several answers to one prompt, the first does
+    bills_partial = models.BooleanField(
+        default=True, db_default=True
+    )  # whether a part is worth something, should the rest fail
     base_tokens = models.PositiveIntegerField(default=0)  # of the owner's text before this request (continue)
     base_chars = models.PositiveIntegerField(default=0)
     attempt = models.PositiveSmallIntegerField(default=0)
@@ -127,7 +131,7 @@ class Request(models.Model):
     finished_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     # What was predicted (`predicted`, `x`), and of each attempt where it went, why, and what else there was
-    decision = models.JSONField(default=dict)
+    decision = models.JSONField(default=dict, db_default={})
     released_at = models.DateTimeField(null=True)  # scheduler and quota have both confirmed
 
     class Meta:

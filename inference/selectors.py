@@ -151,8 +151,7 @@ async def queue_place(request_id: UUID) -> QueuePlace | None:
         return None
     states = await readiness()
     smaller = await _offered(model, organization_id, created_at, states)
-    seen = await forecast.outlook(async_client(), model)
-    predicted = seen.prediction(lane, tokens, 0, ahead=place.ahead) if seen else None
+    predicted = await forecast.of_waiting(async_client(), model, lane, tokens, place.ahead)
     return QueuePlace(
         place.ahead + 1,
         round(predicted.expected, 1) if predicted and predicted.trusted else None,

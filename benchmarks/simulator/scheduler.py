@@ -17,7 +17,7 @@ from inference.scheduling.admission import Action, RetryBudget, admit, is_in_tim
 from inference.scheduling.answers import Committed, Counters, Head
 from inference.scheduling.book import Book
 from inference.scheduling.outlook import Counted, Place, View
-from inference.scheduling.prediction import Predictor
+from inference.scheduling.prediction import Order, Predictor
 from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes
 from inference.scheduling.routing import Demand, Load, assess, choose, usable, with_best_match_first
 from inference.scheduling.settings import LANES, SchedulerSettings
@@ -46,6 +46,7 @@ class Scheduler:
         self.tickets: dict[str, Ticket] = {}
         self.views: dict[str, ReplicaView] = {}
         self.predictors = {lane: Predictor(self.settings.prediction) for lane in LANES}
+        self.orders = {lane: Order() for lane in LANES}
         self.retries = RetryBudget(self.settings.admission)
         self.runners = list(range(self.options.runners))
         self.redis_up = True
@@ -168,10 +169,12 @@ class Scheduler:
         self._look_again()
         since = self.let_in[job.lane]
         waiting = self.seen.waiting[job.lane] + since
-        ahead = self._before_next(job.lane, job.tenant) if self.seen.waiting[job.lane] else since
-        ticket.prediction = self.seen.predict(
-            self.settings, job.lane, job.input, ticket.expected_output, min(ahead, waiting)
-        )
+        ahead: float = since
+        if self.seen.waiting[job.lane]:
+            before, order = self._before_next(job.lane, job.tenant), self.orders[job.lane]
+            order.came(before, waiting)
+            ahead = order.served_before(min(before, waiting), waiting)
+        ticket.prediction = self.seen.predict(self.settings, job.lane, job.input, ticket.expected_output, ahead)
         spared = self.seen.in_its_share(self.settings, job.lane)
         admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng, in_its_share=spared)
         taken = self.seen.takes(self.settings, job.lane, job.input, ticket.expected_output, since)
@@ -236,7 +239,7 @@ class Scheduler:
         if ticket.prediction.trusted:
             self.audit.predictions.append((ticket.prediction.expected, ticket.prediction.p90, actual))
             self.audit.shed_in_vain += ticket.let_in and objective is not None and actual <= objective
-        self.predictors[request.job.lane].observe(ticket.prediction, actual)
+        self.predictors[request.job.lane].observe(ticket.prediction, actual, self.cluster.now)
 
     def forget(self, ticket: Ticket) -> None:
         """Settled."""

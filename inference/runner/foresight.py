@@ -39,7 +39,7 @@ class Foresight:
         """A first attempt's prediction against what happened."""
         predicted = admission.predicted(request.decision)
         if predicted is not None:
-            self._predictors[request.lane].observe(predicted, (at - request.created_at).total_seconds())
+            self._predictors[request.lane].observe(predicted, (at - request.created_at).total_seconds(), at.timestamp())
 
     async def look(self) -> None:
         """Sees how the queues and replicas are, and tells it. Raises RedisError."""

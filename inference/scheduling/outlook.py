@@ -61,7 +61,7 @@ class View(msgspec.Struct, frozen=True):
         return self.learned.get(lane, Learned()).trusted
 
     def predict(
-        self, settings: SchedulerSettings, lane: str, input: int, output: int, ahead: int | None = None
+        self, settings: SchedulerSettings, lane: str, input: int, output: int, ahead: float | None = None
     ) -> Prediction:
         """Seconds until the first token of a prompt of `input` tokens, of which nothing is cached.
 
@@ -98,7 +98,7 @@ class View(msgspec.Struct, frozen=True):
         idle = [place for place in self.places if not place.qpf and not assess(settings, demand, place.load, 0).refusal]
         return self._free(settings, lane, idle) > taken
 
-    def ahead(self, settings: SchedulerSettings, demand: Demand, requests: int) -> Ahead:
+    def ahead(self, settings: SchedulerSettings, demand: Demand, requests: float) -> Ahead:
         """What stands between a request and its first token."""
         share = lane_share(settings, demand.lane, frozenset(name for name in LANES if self.waiting.get(name)))
         prefills = [assess(settings, demand, place.load, 0).prefill for place in self.places]

@@ -2,12 +2,15 @@
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from inference.scheduling.health import quantile
 from inference.scheduling.settings import PredictionSettings, SchedulerSettings
 
-LEAST_VARIATION = 0.1  # standard deviation of raw seconds over their mean, for a line to be told from a factor
+ORDER_ALPHA = 0.01  # what an observation of `Order` counts
+ORDER_TERMS = 5
+LEAST_QUEUE = 2
+LEAST_REST = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +22,40 @@ class Ahead:
     `best_prefill` the seconds of the best replica's queue and of its own prompt (least `routing.Candidate.prefill`).
     """
 
-    requests: int
+    requests: float
     uncached: int
     slots: int
     release_rate: float
     prefill_rate: float
     best_prefill: float
+
+
+class Order:
+    """Where in a lane's queue those that come are placed. Keep one for each model and lane.
+
+    `mean`: of the part of the queue that was to be served before each; 1 where all go to the end, as those of one
+    organization do, and a half where many organizations bring one now and then.
+    """
+
+    def __init__(self) -> None:
+        self.mean = 1.0
+
+    def came(self, before: float, waiting: int) -> None:
+        """`before` of the `waiting` requests were to be served before one that came."""
+        if waiting >= LEAST_QUEUE:
+            self.mean += ORDER_ALPHA * (min(before / waiting, 1.0) - self.mean)
+
+    def served_before(self, before: float, waiting: int) -> float:
+        """Requests that are served before one that has `before` of `waiting` ahead: some of them have yet to come.
+
+        Of those that come, the part x^a goes ahead of who stands at the part x of the queue, with a = mean / (1 - mean)
+        (a beta distribution with that mean). Where as many come as are served, x falls by (1 - x^a) / waiting with each
+        that is served. The integral over that is a series; its first terms are enough, as no crowd stays for ever.
+        """
+        if before <= 0 or waiting < LEAST_QUEUE:
+            return before
+        x, a = min(before / waiting, 1.0), self.mean / max(1 - self.mean, LEAST_REST)
+        return waiting * sum(x ** (a * k + 1) / (a * k + 1) for k in range(ORDER_TERMS))
 
 
 def lane_share(settings: SchedulerSettings, lane: str, backlogged: frozenset[str]) -> float:
@@ -61,83 +92,92 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a `Predictor` knows: `constant` seconds and `correction` times the raw ones are expected.
+    """What a `Predictor` knows, of waits of each size (`size_of`) that it has seen enough of.
 
-    `spread` is the p90 of actual / expected.
+    `ratios`: what half of them did not exceed, and what nine in ten did not: actual seconds / raw ones.
     """
 
-    correction: float = 1.0
-    spread: float = 1.0
-    trusted: bool = False
-    constant: float = 0.0
+    ratios: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def trusted(self) -> bool:
+        return bool(self.ratios)
 
     def predict(self, settings: PredictionSettings, ahead: Ahead) -> Prediction:
         raw = raw_seconds(ahead)
-        expected = self.constant + raw * self.correction
-        p90 = max(expected, settings.shortest_seconds) * self.spread
-        return Prediction(raw, expected, p90, self.trusted and math.isfinite(raw))
+        if not math.isfinite(raw):
+            return Prediction(raw, raw, raw, trusted=False)
+        seconds = max(raw, settings.shortest_seconds)
+        middle, most = self._ratios_of(seconds)
+        return Prediction(raw, seconds * middle, seconds * most, self.trusted)
+
+    def _ratios_of(self, seconds: float) -> tuple[float, float]:
+        """Between the middles of two sizes by the logarithm, beyond all as that which is nearest."""
+        if not self.ratios:
+            return 1.0, 1.0
+        place = math.log2(seconds) - 0.5
+        low = max((size for size in self.ratios if size <= place), default=min(self.ratios))
+        high = min((size for size in self.ratios if size >= place), default=max(self.ratios))
+        part = (place - low) / (high - low) if high > low else 0.0
+        (middle, most), (next_middle, next_most) = self.ratios[low], self.ratios[high]
+        return _between(middle, next_middle, part), _between(most, next_most, part)
+
+
+def size_of(seconds: float) -> int:
+    """Waits of one size differ by less than twice: 0 is 1 to 2 seconds, 1 is 2 to 4, -1 half a second to one."""
+    return math.floor(math.log2(seconds))
+
+
+def _between(low: float, high: float, part: float) -> float:
+    return float(low ** (1 - part) * high**part)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Of one size: the latest ratios, and when the last one came."""
+
+    ratios: deque[float]
+    at: float
 
 
 class Predictor:
     """Learns from what happened. Keep one for each model and lane.
 
-    A line through what was observed lately, since part of the time to a first token does not depend on what is ahead:
-    the step that an engine is just in, and what reading and sending cost. The line is a mean, which a few long waits
-    raise; so what is expected is the part of it that half of the requests kept.
+    Each size of wait by itself. A short one is mostly what does not depend on those ahead: the step that an engine is
+    just in, reading, sending. In a long one others come who are served before. One rule for all sizes that learns from
+    short waits believes in them when a crowd comes, lets in too many, learns from their waits, and lets in too few.
     """
 
     def __init__(self, settings: PredictionSettings) -> None:
         self.settings = settings
-        self.samples = 0
-        self._line = _Line()
-        self._ratios: deque[float] = deque(maxlen=settings.samples)  # actual / what the line says
-        self._middle = self._p90 = 1.0
+        self._seen: dict[int, _Seen] = {}
 
     @property
     def learned(self) -> Learned:
-        constant, factor = self._line.fitted(self.settings)
-        trusted = self.samples >= self.settings.min_samples
-        return Learned(factor * self._middle, self._p90 / self._middle, trusted, constant * self._middle)
+        enough = {
+            size: seen.ratios for size, seen in self._seen.items() if len(seen.ratios) >= self.settings.min_samples
+        }
+        return Learned({size: self._quantiles(list(ratios)) for size, ratios in enough.items()})
 
     def predict(self, ahead: Ahead) -> Prediction:
         return self.learned.predict(self.settings, ahead)
 
-    def observe(self, predicted: Prediction, actual: float) -> None:
-        """`actual` seconds from acceptance to the first token, for one that was neither cancelled nor preempted."""
-        if not math.isfinite(predicted.raw) or actual < 0:
+    def observe(self, predicted: Prediction, actual: float, now: float) -> None:
+        """`actual` seconds from acceptance to the first token, for one that was neither cancelled nor preempted.
+
+        `now`: seconds, of any clock. Sizes that did not come for long are forgotten: who is turned away for what was
+        once seen of them teaches nothing.
+        """
+        if not math.isfinite(predicted.raw) or actual <= 0:
             return
-        rules = self.settings
-        self.samples += 1
-        constant, factor = self._line.fitted(rules)
-        self._ratios.append(actual / max(constant + factor * predicted.raw, rules.shortest_seconds))
-        if self.samples >= rules.min_samples:
-            self._middle = min(max(quantile(list(self._ratios), 0.5), rules.correction_low / factor), 1.0)
-        self._p90 = max(quantile(list(self._ratios), rules.quantile), self._middle)
-        weight = 1 / max(predicted.expected, rules.shortest_seconds)
-        self._line.observe(predicted.raw, actual, weight, rules.correction_alpha)
+        seconds = max(predicted.raw, self.settings.shortest_seconds)
+        seen = self._seen.setdefault(size_of(seconds), _Seen(deque(), now))
+        seen.at = now
+        seen.ratios.append(actual / seconds)
+        while len(seen.ratios) > self.settings.samples:
+            seen.ratios.popleft()
+        before = now - self.settings.remember_seconds
+        self._seen = {size: each for size, each in self._seen.items() if each.at >= before}
 
-
-class _Line:
-    """Weighted least squares of actual by raw seconds, in which older observations fade."""
-
-    def __init__(self) -> None:
-        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)  # of weight, and with it of x, y, x * x, x * y
-
-    def observe(self, x: float, y: float, weight: float, fading: float) -> None:
-        w, wx, wy, wxx, wxy = (each * (1 - fading) for each in self._sums)
-        self._sums = (w + weight, wx + weight * x, wy + weight * y, wxx + weight * x * x, wxy + weight * x * y)
-
-    def fitted(self, settings: PredictionSettings) -> tuple[float, float]:
-        """Constant and factor, within their bounds. Where raw seconds hardly vary it is all in the factor."""
-        weight, x, y, xx, xy = self._sums
-        if not weight:
-            return 0.0, 1.0
-        mean_x, mean_y = max(x / weight, 1e-9), y / weight
-        variance = xx / weight - mean_x**2
-        low, high = settings.correction_low, settings.correction_high
-        if variance > (LEAST_VARIATION * mean_x) ** 2:
-            factor = min(max((xy / weight - mean_x * mean_y) / variance, low), high)
-            constant = min(mean_y - factor * mean_x, high * max(mean_x, settings.shortest_seconds))
-            if constant >= 0:
-                return constant, factor
-        return 0.0, min(max(mean_y / mean_x, low), high)
+    def _quantiles(self, ratios: list[float]) -> tuple[float, float]:
+        return quantile(ratios, 0.5), quantile(ratios, self.settings.quantile)

@@ -195,12 +195,10 @@ class PrefixSettings(Section):
 class PredictionSettings(Section):
     """Predicted time to first token."""
 
-    correction_low: float = number(0.5, 0.001, 1.0)
-    correction_high: float = number(4.0, 1.0, 1000.0)
-    correction_alpha: float = number(0.005, 0.0001, 1.0)  # what an observation loses of its weight at each later one
     quantile: float = number(0.9, 0.5, 0.999)
-    samples: int = number(200, 1, 100_000)  # kept for the quantile
-    min_samples: int = number(20, 1, 100_000)  # until then nothing is decided by prediction
+    samples: int = number(100, 1, 100_000)  # kept of each size of wait
+    min_samples: int = number(20, 1, 100_000)  # of a size, to go by it; until then nothing is decided by prediction
+    remember_seconds: float = number(600.0, 1.0, 86_400.0)  # a size that has not come for so long is forgotten
     shortest_seconds: float = number(0.02, 0.0001, 10.0)  # a shorter prediction is compared as this
 
 

@@ -17,7 +17,7 @@ from inference.scheduling.prediction import Learned
 MODEL = "crowded"
 TENANT = "acme"
 PLACE = Place("a", 0, 0, 0, 100_000, 8, 1000.0, 1.0)
-KNOWN = {lane: Learned(1.0, 1.5, True) for lane in ("enterprise", "paid", "free", "batch")}
+KNOWN = {lane: Learned({0: (1.0, 1.5)}) for lane in ("enterprise", "paid", "free", "batch")}
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ async def test_in_a_crowd_the_free_are_told_when_to_come_back_and_enterprise_wai
 
 async def test_a_place_that_is_free_is_given_whatever_was_learned() -> None:
     """Else nothing would be learned any more once everybody was turned away."""
-    await seen(learned={lane: Learned(4.0, 30.0, True) for lane in KNOWN})
+    await seen(learned={lane: Learned({0: (4.0, 120.0)}) for lane in KNOWN})
     let_in = 0
     with pytest.raises(HighDemand):  # seven of eight slots are the free lane's
         while True:
@@ -124,7 +124,7 @@ async def test_the_smaller_model_is_not_taken_where_it_would_be_late_too_or_the_
     assert (await admission.decide(MODEL, "enterprise", TENANT, 100, 100, smaller="nobody serves it")).model == MODEL
     forecast.forget()
     await idle_too()
-    await seen(learned={lane: Learned(4.0, 30.0, True) for lane in KNOWN})  # predicted late, but a place is free
+    await seen(learned={lane: Learned({0: (4.0, 120.0)}) for lane in KNOWN})  # predicted late, but a place is free
     assert (await admission.decide(MODEL, "enterprise", TENANT, 100, 100, smaller="idle")).model == MODEL
 
 
@@ -150,7 +150,7 @@ async def test_a_flood_of_others_turns_nobody_away_who_is_served_before_most_of_
 
 async def test_who_has_nothing_else_under_way_is_judged_by_what_is_expected() -> None:
     """The margin is the lane's, and as wide as one organization's flood has made it."""
-    wide = {lane: Learned(1.0, 50.0, True) for lane in KNOWN}
+    wide = {lane: Learned({0: (1.0, 50.0)}) for lane in KNOWN}
     await seen(learned=wide, uncached={"free": 500.0}, places=[Place("a", 5, 0, 8, 100_000, 8, 1000.0, 1.0)])
     assert (await admission.decide(MODEL, "free", "newcomer", 500, 100)).record["shed_probability"] == 1.0
     with pytest.raises(HighDemand):  # that one is on its way
@@ -165,7 +165,7 @@ async def test_who_has_nothing_else_under_way_is_judged_by_what_is_expected() ->
 
 
 async def test_paying_work_is_not_turned_away_while_lesser_work_has_more_than_its_share() -> None:
-    late = {"learned": {lane: Learned(1.0, 30.0, True) for lane in KNOWN}, "waiting": {"paid": 9}}
+    late = {"learned": {lane: Learned({0: (1.0, 30.0)}) for lane in KNOWN}, "waiting": {"paid": 9}}
     await seen(**late, uncached={"paid": 500.0}, running={"free": 8}, places=[PLACE])
     assert (await admission.decide(MODEL, "paid", TENANT, 500, 100)).record["x"] > 2
     forecast.forget()
@@ -177,7 +177,7 @@ async def test_paying_work_is_not_turned_away_while_lesser_work_has_more_than_it
 
 async def test_one_after_another_on_an_idle_engine_nobody_is_turned_away_whatever_was_learned() -> None:
     """As after an overload: between two of them the counts are the same, as each has ended by then."""
-    late = {lane: Learned(4.0, 30.0, True) for lane in KNOWN}
+    late = {lane: Learned({0: (4.0, 120.0)}) for lane in KNOWN}
     await seen(learned=late, places=[Place("a", 0, 0, 0, 100_000, 2, 1000.0, 1.0)])
     for _ in range(30):
         assert (await asyncio.create_task(admission.decide(MODEL, "free", TENANT, 500, 100))).record["x"] > 1

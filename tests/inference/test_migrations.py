@@ -5,16 +5,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connection
 from django.utils import timezone
 
 from chatsite.ids import new_id
-from inference.models import Model, Request
+from inference.models import Model, Request, SchedulerTuning
+from inference.scheduling.settings import SchedulerSettings
 from tests.conftest import Person
 from tests.inference.runner.conftest import model
 
 __all__ = ["model"]
 forget = importlib.import_module("inference.migrations.0007_texts_of_ended_calls").FORGET
+forget_corrections = importlib.import_module("inference.migrations.0013_corrections_by_size").forget
 WRITTEN = {"stop": ["a secret"], "extra": {"top_k": 5, "logit_bias": {"1": 1}, "response_format": {"a": "secret"}}}
 
 
@@ -50,3 +53,14 @@ def test_texts_of_ended_calls_are_forgotten(
             cursor.execute(forget)
         request.refresh_from_db()
         assert request.sampling == {"max_tokens": 9, **after}
+
+
+def test_settings_that_are_no_more_do_not_have_the_others_refused(database: None) -> None:
+    row = SchedulerTuning.objects.create(
+        values={"prediction": {"correction_alpha": 0.1, "samples": 50}, "admission": {"queue_cap": 7}}
+    )
+    for _ in range(2):
+        forget_corrections(apps, None)
+    row.refresh_from_db()
+    assert row.values == {"prediction": {"samples": 50}, "admission": {"queue_cap": 7}}
+    assert SchedulerSettings.from_dict(row.values).admission.queue_cap == 7

@@ -1,9 +1,8 @@
 """Calls whose callers take the smaller model, too: it answers while the one they asked for is busy or not there."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -15,45 +14,16 @@ from inference.forecast import Outlook, Place
 from inference.models import Model, Request
 from inference.redis import keys
 from inference.scheduling.prediction import Learned, Prediction
-from quotas.models import LedgerEntry
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import PATH, chunks_of, over, rows
-from tests.inference.runner.conftest import MODEL_PATH, House
+from tests.inference.completions.route_calls import PATH, Chat, chunks_of, entries, over, rows
+from tests.inference.runner.conftest import House, up
 from tests.tuning import atune, patience
-from tests.waiting import wait_until
-
-Chat = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     forecast.forget()
     yield
-    forecast.forget()
-
-
-@pytest.fixture
-def big(model: Model) -> Model:
-    """No engine of it is ready."""
-    return Model.objects.create(
-        name="big",
-        title="Big",
-        context_length=8192,
-        path=MODEL_PATH,
-        fallback=model.name,
-        tiers=["free", "paid"],
-        price_input="9",
-        price_cached="9",
-        price_output="9",
-    )
-
-
-async def up(house: House) -> None:
-    """The smaller model's engine and a runner, which has told what it sees."""
-    await house.engine()
-    await house.runner()
-    told = keys.forecast(keys.scheduler(house.model.name))
-    await wait_until(lambda: async_client().exists(told))
     forecast.forget()
 
 
@@ -68,7 +38,7 @@ async def test_the_smaller_model_answers_where_the_own_one_is_not_there(
     await over(house)
     [row] = await rows()
     assert (row.model_id, row.decision["instead_of"]) == (house.model.name, {"model": "big"})
-    [entry] = await run_db(lambda: list(LedgerEntry.objects.all()))
+    [entry] = await entries()
     assert (entry.model, entry.output) == (house.model.name, 5)
     assert entry.cost < Decimal("0.00001")  # at the prices of the model that ran
 
@@ -86,9 +56,9 @@ async def test_in_a_crowd_the_smaller_model_answers_and_the_pressure_is_kept(
     await up(house)
     [dispatcher] = [each for each in house.runners[0][0].dispatchers.values() if each.pool.model.name != "big"]
     for _ in range(25):
-        dispatcher.foresight._predictors["paid"].observe(Prediction(0.1, 0.1, 0.1, True), 0.1)
+        dispatcher.foresight._predictors["paid"].observe(Prediction(0.1, 0.1, 0.1, True), 0.1, 0.0)
     await dispatcher.look()
-    known = {"paid": Learned(1.0, 1.0, True)}
+    known = {"paid": Learned({0: (1.0, 1.0)})}
     busy = Place("b", 0, 0, 8, 100_000, 8, 1000.0, 1.0)
     crowd = Outlook({"paid": 50}, {"paid": 500.0}, known, [busy], 1.0)
     await forecast.publish(async_client(), keys.scheduler("big"), crowd)

@@ -41,9 +41,9 @@ def test_an_engine_that_reads_another_prompt_takes_nobody_at_once() -> None:
 
 
 def test_what_was_learned_in_a_lane_is_used_in_it() -> None:
-    seen = view(place(), learned={"paid": Learned(2.0, 1.5, True, 0.1)})
+    seen = view(place(), learned={"paid": Learned({-1: (2.0, 3.0)})})
     prediction = seen.predict(SETTINGS, "paid", 500, 10)
-    assert (prediction.raw, prediction.expected, prediction.trusted) == (0.5, 1.1, True)
+    assert (prediction.raw, prediction.expected, prediction.trusted) == (0.5, 1.0, True)
     assert seen.knows("paid") and not seen.knows("free")
 
 
