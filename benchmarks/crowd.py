@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 
 from benchmarks.client import Load, Target, quantile, run
-from benchmarks.house import ROOT, House, house
-from benchmarks.report import commit, machine, now
+from benchmarks.house import House, house
+from benchmarks.report import commit, machine, now, write
 from benchmarks.streaming import completions_target
 
 MEBIBYTE = 1024 * 1024
@@ -147,9 +147,7 @@ def main() -> None:
         "machine": machine(), "commit": commit(), "server": args.server, "at": now(), "flow": flowing, "idle": waiting,
     }  # fmt: skip
     if not args.no_write:
-        folder = ROOT / "docs" / "benchmarks"
-        (folder / "crowd.json").write_text(json.dumps(report, indent=1) + "\n")
-        (folder / "crowd.md").write_text(table(report))
+        write("crowd", report, table(report))
     print(table(report))
 
 

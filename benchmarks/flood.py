@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 
 from benchmarks.client import quantile
-from benchmarks.house import ROOT, House, house
-from benchmarks.report import commit, machine, now
+from benchmarks.house import House, house
+from benchmarks.report import commit, machine, now, write
 from tests.acceptance.installation import MODEL
 
 
@@ -148,12 +148,6 @@ def compare(
     return rounds, round(flood - alone, 3)
 
 
-def writing(name: str, raw: str, text: str) -> None:
-    folder = ROOT / "docs" / "benchmarks"
-    (folder / f"{name}.json").write_text(raw + "\n")
-    (folder / f"{name}.md").write_text(text)
-
-
 def table(report: dict[str, Any]) -> str:
     lines = [
         "# A paying user beside a free flood",
@@ -188,4 +182,4 @@ def run(seconds: float, times: float) -> None:
         "rounds": rounds,
         "added_p99": added,
     }
-    writing("flood", json.dumps(report, indent=1), table(report))
+    write("flood", report, table(report))

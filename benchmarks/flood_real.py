@@ -5,16 +5,15 @@ time as they have slots. Then alone, flood, alone, flood. Writes docs/benchmarks
 """
 
 import asyncio
-import json
 import statistics
 import time
 from typing import Any
 
 import aiohttp
 
-from benchmarks.flood import BAR, Shape, compare, make_room, request, rows_of, writing
+from benchmarks.flood import BAR, Shape, compare, make_room, request, rows_of
 from benchmarks.house import House, house_of
-from benchmarks.report import commit, machine, now
+from benchmarks.report import commit, machine, now, write
 from tests.acceptance.installation import models_toml
 
 SHAPE = Shape(prompt=100, output=16, paid_gap=4.0)
@@ -94,4 +93,4 @@ def run(seconds: float, times: float) -> None:
             3,
         ),
     }
-    writing("flood-real", json.dumps(report, indent=1), table(report))
+    write("flood-real", report, table(report))

@@ -1,8 +1,11 @@
-"""Where and when a figure was measured."""
+"""Where and when a figure was measured, and where it is kept."""
 
+import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import psutil
 
@@ -20,3 +23,10 @@ def commit() -> str:
 
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def write(name: str, report: Mapping[str, Any], text: str) -> None:
+    """The raw figures, and the page about them, into docs/benchmarks."""
+    folder = ROOT / "docs" / "benchmarks"
+    (folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(text)

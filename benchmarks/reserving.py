@@ -17,8 +17,7 @@ from uuid import UUID
 import redis
 
 from benchmarks.client import quantile
-from benchmarks.house import ROOT
-from benchmarks.report import commit, machine, now
+from benchmarks.report import commit, machine, now, write
 from benchmarks.scheduling import server
 from chatsite.ids import new_id
 from chatsite.redis import Arg
@@ -129,9 +128,7 @@ def main() -> None:
         rows[name] = measure(budgets, args.cycles)
         print(name, json.dumps(rows[name]), flush=True)
     report = {"machine": machine(), "commit": commit(), "load": load, "at": now(), "rows": rows}
-    folder = ROOT / "docs" / "benchmarks"
-    (folder / "reserving.json").write_text(json.dumps(report, indent=1) + "\n")
-    (folder / "reserving.md").write_text(table(report))
+    write("reserving", report, table(report))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import redis
 
 from benchmarks.client import quantile
 from benchmarks.house import ROOT
-from benchmarks.report import commit, machine, now
+from benchmarks.report import commit, machine, now, write
 from chatsite.operations.embedded import valkey
 from chatsite.operations.processes import GuardedProcess
 from chatsite.redis import Arg, Call, Script
@@ -379,9 +379,7 @@ def main() -> None:
         "load_before": before, "load_after": round(os.getloadavg()[0], 2), "queued": QUEUED, **figures,
     }  # fmt: skip
     if not args.no_write:
-        folder = ROOT / "docs" / "benchmarks"
-        (folder / "scheduling.json").write_text(json.dumps(report, indent=1) + "\n")
-        (folder / "scheduling.md").write_text(table(report))
+        write("scheduling", report, table(report))
     print(table(report))
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Load, Target, quantile, run
-from benchmarks.house import MODEL, ROOT, House, house
+from benchmarks.house import MODEL, House, house
 from benchmarks.peer import KEY, Peer, litellm
-from benchmarks.report import commit, machine, now
+from benchmarks.report import commit, machine, now, write
 
 PROMPT = "Tell me about rivers."
 PROMPT_IDS = list(range(1000, 1040))
@@ -150,9 +150,7 @@ def main() -> None:
         "runs": runs,
     }
     if not args.no_write:
-        folder = ROOT / "docs" / "benchmarks"
-        (folder / "streaming.json").write_text(json.dumps(report, indent=1) + "\n")
-        (folder / "streaming.md").write_text(table(report))
+        write("streaming", report, table(report))
     print(table(report))
 
 

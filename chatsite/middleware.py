@@ -16,6 +16,7 @@ from django.utils.decorators import sync_and_async_middleware
 from chatsite import logs
 
 Handler = Callable[[HttpRequest], Any]
+Change = Callable[[HttpRequest, HttpResponseBase], HttpResponseBase]
 POLICY_HEADER = "Content-Security-Policy"
 # No inline script or style, no frames, nothing from elsewhere. A view that needs another policy sets the header itself.
 POLICY = (
@@ -63,24 +64,30 @@ def _finish(request: HttpRequest, response: HttpResponseBase, started: float, id
     return response
 
 
-@sync_and_async_middleware
-def content_security_policy(get_response: Handler) -> Handler:
+def on_each_answer(change: Change) -> Callable[[Handler], Handler]:
+    """A middleware that does no more than to change what is answered."""
+
+    @sync_and_async_middleware
+    def middleware(get_response: Handler) -> Handler:
+        if iscoroutinefunction(get_response):
+            answer_later = cast(Callable[[HttpRequest], Awaitable[HttpResponseBase]], get_response)
+
+            async def serve_async(request: HttpRequest) -> HttpResponseBase:
+                return change(request, await answer_later(request))
+
+            return serve_async
+
+        def serve(request: HttpRequest) -> HttpResponseBase:
+            return change(request, get_response(request))
+
+        return serve
+
+    return middleware
+
+
+@on_each_answer
+def content_security_policy(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """Sets the policy on answers that have none of their own."""
-    if iscoroutinefunction(get_response):
-        answer_later = cast(Callable[[HttpRequest], Awaitable[HttpResponseBase]], get_response)
-
-        async def serve_async(request: HttpRequest) -> HttpResponseBase:
-            return _with_policy(request, await answer_later(request))
-
-        return serve_async
-
-    def serve(request: HttpRequest) -> HttpResponseBase:
-        return _with_policy(request, get_response(request))
-
-    return serve
-
-
-def _with_policy(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     if not response.has_header(POLICY_HEADER):
         match = request.resolver_match
         in_admin = match is not None and ADMIN in match.namespaces
@@ -91,24 +98,9 @@ def _with_policy(request: HttpRequest, response: HttpResponseBase) -> HttpRespon
 PRIVATE_PATHS = ("/account/", "/accounts/", "/organization/")  # pages that show whose account it is, allauth's included
 
 
-@sync_and_async_middleware
-def private_pages(get_response: Handler) -> Handler:
+@on_each_answer
+def private_pages(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """Keeps pages of accounts out of every cache, the browser's own too."""
-    if iscoroutinefunction(get_response):
-        answer_later = cast(Callable[[HttpRequest], Awaitable[HttpResponseBase]], get_response)
-
-        async def serve_async(request: HttpRequest) -> HttpResponseBase:
-            return _not_stored(request, await answer_later(request))
-
-        return serve_async
-
-    def serve(request: HttpRequest) -> HttpResponseBase:
-        return _not_stored(request, get_response(request))
-
-    return serve
-
-
-def _not_stored(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     if request.path_info.startswith(PRIVATE_PATHS):
         patch_cache_control(response, no_store=True, private=True)
     return response

@@ -136,22 +136,12 @@ def _data(alert: BudgetAlert) -> dict[str, object]:
 
 def send_mails() -> int:
     """Mails what is due; returns how many mails."""
-    return send_due(_send_one, "budget_alert")
+    return send_due(BudgetAlert, _mail, "budget_alert")
 
 
-@transaction.atomic
-def _send_one() -> bool:
-    """The row stays locked while the mail is sent, and is as before when that fails."""
-    due = BudgetAlert.objects.select_for_update(skip_locked=True, of=("self",)).select_related("organization")
-    alert = due.filter(mail_due=True).order_by("created_at").first()
-    if alert is None:
-        return False
-    alert.mail_due = False
-    alert.save(update_fields=["mail_due"])
+def _mail(alert: BudgetAlert) -> EmailMessage | None:
     people = told_about_money(alert.organization_id, _concerned(alert))
-    if people:
-        EmailMessage(_subject(alert), _text(alert), to=people).send()
-    return True
+    return EmailMessage(_subject(alert), _text(alert), to=people) if people else None
 
 
 def _concerned(alert: BudgetAlert) -> list[UUID]:

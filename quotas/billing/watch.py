@@ -150,23 +150,13 @@ def _data(flag: SpendingFlag) -> dict[str, object]:
 
 def send_mails() -> int:
     """Mails what is due; returns how many mails."""
-    return send_due(_send_one, "unusual_spending")
+    return send_due(SpendingFlag, _mail, "unusual_spending")
 
 
-@transaction.atomic
-def _send_one() -> bool:
-    """The row stays locked while the mail is sent, and is as before when that fails."""
-    due = SpendingFlag.objects.select_for_update(skip_locked=True, of=("self",)).select_related("organization")
-    flag = due.filter(mail_due=True).order_by("created_at").first()
-    if flag is None:
-        return False
-    flag.mail_due = False
-    flag.save(update_fields=["mail_due"])
+def _mail(flag: SpendingFlag) -> EmailMessage | None:
     key = ApiKey.objects.filter(chain_id=flag.subject_id).order_by("-id").first() if flag.scope == Scope.KEY else None
     people = told_about_money(flag.organization_id, [key.user_id if key else flag.subject_id])
-    if people:
-        EmailMessage(_subject(flag), _text(flag, key), to=people).send()
-    return True
+    return EmailMessage(_subject(flag), _text(flag, key), to=people) if people else None
 
 
 def _subject(flag: SpendingFlag) -> str:

@@ -52,7 +52,7 @@ def before_call(context: HookContext, case: Case, kwargs: dict[str, Any]) -> Non
     number = next(_count)
     key = case.headers.get("Idempotency-Key")
     if isinstance(key, str) and KEY.fullmatch(key):
-        case.headers["Idempotency-Key"] = f"{key}{number}"  # else most would be repeats with another body
+        case.headers["Idempotency-Key"] = f"{key}.{number}"  # else most would be repeats with another body
     if not fits(case):
         return
     if (known := KNOWN.get(case.path)) and number % 3:

@@ -64,16 +64,27 @@ async def test_s7_a_chat_of_500_messages_opens_with_its_end_and_loads_the_rest_o
     await expect(turns).to_have_count(500)
 
 
+async def reads_further_up(visitor: Visitor) -> str:
+    """Opens a conversation of 60 messages, and scrolls back a little. Returns its id."""
+    conversation = long_conversation(visitor.site, 60)
+    await visitor.open(f"/c/{conversation}")
+    await visitor.page.evaluate("document.getElementById('scroll').scrollTop -= 900")
+    await visitor.page.evaluate("new Promise(requestAnimationFrame)")
+    return conversation
+
+
+async def loses_the_connection(page: Page) -> None:
+    """Until the context is online again."""
+    await page.context.set_offline(True)
+    await page.evaluate("document.querySelector('#chat')._htmx.ws.connection.socket.close()")
+
+
 async def test_s7_who_reads_further_up_keeps_the_place_while_more_comes_after_a_lost_connection(
     visitor: Visitor,
 ) -> None:
     page, site = visitor.page, visitor.site
-    conversation = long_conversation(site, 60)
-    await visitor.open(f"/c/{conversation}")
-    await page.evaluate("document.getElementById('scroll').scrollTop -= 900")
-    await page.evaluate("new Promise(requestAnimationFrame)")
-    await page.context.set_offline(True)
-    await page.evaluate("document.querySelector('#chat')._htmx.ws.connection.socket.close()")
+    conversation = await reads_further_up(visitor)
+    await loses_the_connection(page)
     site.say("Ada", "From another device", "Said meanwhile.", conversation)
     seen = await page.evaluate(IN_VIEW)
     shown = await page.locator("#thread .turn").count()
@@ -88,11 +99,8 @@ async def test_s7_who_reads_further_up_keeps_the_place_while_more_comes_after_a_
 
 
 async def test_s7_who_reads_further_up_keeps_the_place_when_the_whole_is_shown_anew(visitor: Visitor) -> None:
-    page, site = visitor.page, visitor.site
-    conversation = long_conversation(site, 60)
-    await visitor.open(f"/c/{conversation}")
-    await page.evaluate("document.getElementById('scroll').scrollTop -= 900")
-    await page.evaluate("new Promise(requestAnimationFrame)")
+    page = visitor.page
+    await reads_further_up(visitor)
     seen = await page.evaluate(IN_VIEW)
     await page.evaluate("document.getElementById('thread').lastElementChild.id = 'msg_unknown'")  # of another branch
     await page.evaluate("document.querySelector('#chat')._htmx.ws.connection.socket.close()")
@@ -104,17 +112,13 @@ async def test_s7_who_reads_further_up_keeps_the_place_when_the_whole_is_shown_a
 async def test_s7_who_reads_further_up_keeps_the_place_when_more_than_a_page_was_missed(visitor: Visitor) -> None:
     """What was read is not in what the server shows anew: it is loaded."""
     page, site = visitor.page, visitor.site
-    conversation = long_conversation(site, 60)
-    await visitor.open(f"/c/{conversation}")
-    await page.evaluate("document.getElementById('scroll').scrollTop -= 900")
-    await page.evaluate("new Promise(requestAnimationFrame)")
-    await page.context.set_offline(True)
-    await page.evaluate("document.querySelector('#chat')._htmx.ws.connection.socket.close()")
+    conversation = await reads_further_up(visitor)
+    await loses_the_connection(page)
     for number in range(28):
         site.say("Ada", f"Meanwhile {number}", "Said meanwhile.", conversation)
     seen = await page.evaluate(IN_VIEW)
     await page.context.set_offline(False)
-    await expect(page.get_by_text("Meanwhile 27")).to_be_attached()
+    await expect(page.get_by_text("Meanwhile 27")).to_be_attached(timeout=15_000)
     await wait_until(lambda: in_view_again(page, seen))
     visitor.complaints.clear()  # the browser calls a socket that does not connect an error
 

@@ -3,15 +3,11 @@
 import pytest
 
 from chatsite.database import run_db
-from chatsite.redis import async_client
 from conversations.models import Conversation, Message
-from inference import forecast
 from inference.models import Model
-from inference.redis import keys
 from tests.conftest import Person
 from tests.conversations.callers import Caller, conv, events_of, msg, uuid_of
-from tests.conversations.test_smaller import big
-from tests.inference.runner.conftest import House, house, model
+from tests.inference.runner.conftest import House, big, house, model, up
 from tests.waiting import wait_until
 
 __all__ = ["big", "house", "model"]
@@ -23,11 +19,7 @@ async def path(house: House, big: Model, person: Person) -> str:
     conversation = await run_db(
         lambda: Conversation.objects.create(user=person.user, organization=person.organization, model=big)
     )
-    await house.engine()
-    await house.runner()
-    told = keys.forecast(keys.scheduler(house.model.name))
-    await wait_until(lambda: async_client().exists(told))
-    forecast.forget()
+    await up(house)
     return f"/v1/conversations/{conv(conversation.id)}/messages"
 
 

@@ -19,27 +19,11 @@ from quotas.errors import RequestsPerMinuteExceeded, Stopped
 from quotas.models import Plan
 from quotas.services import stop, subscribe
 from tests.conftest import Person
-from tests.inference.runner.conftest import MODEL_PATH, House, house, model
+from tests.inference.runner.conftest import House, big, house, model
 from tests.tuning import atune
 from tests.waiting import wait_until
 
-__all__ = ["house", "model"]
-
-
-@pytest.fixture
-def big(model: Model) -> Model:
-    """Nobody serves it. The plain model stands in for it."""
-    return Model.objects.create(
-        name="big",
-        title="Big",
-        context_length=4096,
-        path=MODEL_PATH,
-        fallback=model.name,
-        tiers=["free", "paid"],
-        price_input="1",
-        price_cached="1",
-        price_output="1",
-    )
+__all__ = ["big", "house", "model"]
 
 
 async def ask_big(person: Person, big: Model) -> Message:

@@ -1,91 +1,31 @@
-"""Budgets: reserved in one step with everything else, exact, and known again after Redis has lost them."""
+"""Budgets: reserved in one step with everything else, and exact."""
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import DatabaseError
 
 from chatsite.accounts.protocol import KeyLimits, MemberLimits, Principal
 from chatsite.database import run_db
-from chatsite.errors import InvalidInput, NotFound, Unavailable
+from chatsite.errors import InvalidInput, NotFound
 from chatsite.ids import first_id, new_id
-from chatsite.redis import async_client, sync_client
-from quotas import budgets, counters, selectors, services
-from quotas.budgets import BudgetLimit, Unit
-from quotas.counters import Open, Requests
+from quotas import budgets, selectors, services
+from quotas.budgets import Unit
 from quotas.errors import BudgetExhausted, RequestsPerMinuteExceeded, Stopped
-from quotas.models import Budget, LedgerEntry
+from quotas.models import Budget
 from quotas.money import amount, units
 from quotas.periods import Period, day_of, today
-from quotas.protocol import PlanLimits, Prices, Used, Want
+from quotas.protocol import Used, Want
 from quotas.services import Correction
+from tests.quotas.budget_calls import TTL, USD, caller, of_org, plan, reserve, settle, taken, write
+from tests.quotas.limit_calls import expire
+from tests.quotas.moments import made
 
-pytestmark = pytest.mark.usefixtures("database")
-TTL = 60.0
-USD = 10**10
-PRICES = Prices(Decimal("1"), Decimal("0.1"), Decimal("10"))
-
-
-@dataclass
-class Site:
-    """What PostgreSQL would say of the requests of each organization."""
-
-    open: dict[UUID, list[Open]]
-    ended: dict[UUID, dict[UUID, int]]
-
-    def requests(self, organization_id: UUID) -> Requests:
-        return Requests(self.open.get(organization_id, []), self.ended.get(organization_id, {}))
-
-
-@pytest.fixture(autouse=True)
-def there(monkeypatch: pytest.MonkeyPatch) -> Site:
-    found = Site({}, {})
-    monkeypatch.setattr(counters, "_requests_of", lambda: found.requests)
-    return found
-
-
-def plan(*limits: BudgetLimit, tokens: int = 10_000_000, concurrent: int = 10_000, **more: Any) -> PlanLimits:
-    return PlanLimits("test", "paid", tokens, concurrent, budgets=limits, **more)
-
-
-def of_org(cost: str | None = None, tokens: int | None = None, *, days: int = 0, hard: bool = True) -> BudgetLimit:
-    unit, limit = (Unit.COST, units(Decimal(cost))) if cost is not None else (Unit.TOKENS, tokens or 0)
-    return BudgetLimit("organization", "org", "The budget of your organization", unit, limit, days, hard)
-
-
-def caller(organization: UUID | None = None, **more: Any) -> Principal:
-    return Principal(new_id(), organization or new_id(), **more)
-
-
-async def reserve(who: Principal, limits: PlanLimits, tokens: int = 0, cost: str = "0", id: UUID | None = None) -> UUID:
-    request = id or new_id()
-    wanted = Want(0, tokens, units(Decimal(cost)))
-    await services.reserve(who, limits, {request: wanted}, TTL)
-    return request
-
-
-async def settle(who: Principal, request: UUID, tokens: int = 0, cost: str = "0") -> None:
-    """The ledger first, as always; then Redis."""
-    await run_db(write, who, request, tokens, Decimal(cost))
-    assert await services.settle(who.organization_id, request, Used(0, tokens, units(Decimal(cost))))
-
-
-def write(who: Principal, request: UUID, tokens: int, cost: Decimal) -> None:
-    LedgerEntry.objects.create(
-        request_id=request, organization_id=who.organization_id, user_id=who.user_id, api_key_id=who.api_key_id,
-        model="m", input=0, cached=0, output=tokens, cost=cost, outcome="succeeded", source="engine",
-    )  # fmt: skip
-
-
-async def taken(who: Principal, limit: BudgetLimit) -> int:
-    [found] = await selectors.spendings(who.organization_id, [limit])
-    return found.taken
+pytestmark = pytest.mark.usefixtures("database", "known_requests")
 
 
 async def test_a_hard_budget_has_room_for_what_is_made_instead_of_another() -> None:
@@ -204,17 +144,12 @@ async def test_a_refusal_anywhere_takes_nothing_anywhere() -> None:
 async def test_a_rolling_budget_forgets_its_oldest_days() -> None:
     who, limit = caller(), of_org(tokens=100, days=7)
     for age, tokens in [(7, 1000), (6, 50), (1, 20), (0, 10)]:
-        await run_db(write, who, at(age), tokens, Decimal(0))
+        await run_db(write, who, made(datetime.now(UTC) - timedelta(days=age)), tokens, Decimal(0))
     await reserve(who, plan(limit), 20)
     with pytest.raises(BudgetExhausted, match="100 tokens in 7 days") as refused:
         await reserve(who, plan(limit), 30)
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0) + timedelta(days=1)
     assert refused.value.retry_after == pytest.approx((midnight - datetime.now(UTC)).total_seconds(), abs=2)
-
-
-def at(days_ago: int) -> UUID:
-    """An id of a request of that day."""
-    return UUID(int=first_id(datetime.now(UTC) - timedelta(days=days_ago)).int | new_id().int & (1 << 64) - 1)
 
 
 @pytest.mark.parametrize(("day", "first", "last"), [
@@ -242,134 +177,12 @@ async def test_a_request_belongs_to_the_month_in_which_it_was_accepted(day: date
 async def test_expired_reservations_come_back_and_are_charged_once_if_they_turn_up() -> None:
     who, limit = caller(), of_org(tokens=100)
     late = await reserve(who, plan(limit), 80)
-    await async_client().zadd(f"{selectors.quota_prefix(who.organization_id)}:live", {str(late): 1})
+    await expire(who.organization_id, late)
     await reserve(who, plan(limit), 70)
     await settle(who, late, 25)
     assert await taken(who, limit) == 95
     assert await services.settle(who.organization_id, late, Used(0, 25, 0))
     assert await taken(who, limit) == 95
-
-
-# After Redis has lost what was counted
-
-
-async def test_lost_counters_are_read_from_ledger_and_open_requests(there: Site) -> None:
-    who, limit = caller(), of_org(tokens=1000)
-    await settle(who, await reserve(who, plan(limit), 300), 250)
-    running = await reserve(who, plan(limit), 400)
-    there.open[who.organization_id] = [Open(running, who.user_id, None, 400, 0)]
-    sync_client().flushall()
-    assert await taken(who, limit) == 650
-    with pytest.raises(BudgetExhausted):
-        await reserve(who, plan(limit), 351)
-    await settle(who, running, 100)
-    assert await taken(who, limit) == 350
-    await reserve(who, plan(limit), 650)
-
-
-async def test_after_a_restart_of_redis_what_it_counted_last_may_be_missing_and_is_read_anew(there: Site) -> None:
-    who, limit = caller(), of_org(tokens=100)
-    counted = f"{selectors.quota_prefix(who.organization_id)}:counted"
-    await counters.forget_where_redis_restarted()
-    assert await taken(who, limit) == 0
-    before = await async_client().hgetall(counted)  # type: ignore[misc]
-    spent = await reserve(who, plan(limit), 60)
-    await settle(who, spent, 60)
-    await counters.forget_where_redis_restarted()  # it is the same server still
-    assert await taken(who, limit) == 60
-    await async_client().delete(counted)
-    await async_client().hset(counted, mapping=before)  # type: ignore[misc]
-    await async_client().set(counters._COUNTED_IN, "an earlier run")
-    await counters.forget_where_redis_restarted()
-    with pytest.raises(BudgetExhausted):
-        await reserve(who, plan(limit), 41)
-
-
-async def test_what_was_ended_but_not_released_is_counted_once(there: Site) -> None:
-    who, limit = caller(), of_org(tokens=1000)
-    ended = await reserve(who, plan(limit), 400)
-    await run_db(write, who, ended, 250, Decimal(0))
-    there.ended[who.organization_id] = {ended: 250}
-    for lose in (sync_client().flushall, lambda: counters.forget(who.organization_id)):
-        lose()
-        assert await taken(who, limit) == 250
-        assert await services.settle(who.organization_id, ended, Used(0, 250, 0))
-        assert await taken(who, limit) == 250
-
-
-async def test_a_budget_that_is_new_counts_what_was_before_it_and_what_runs(there: Site) -> None:
-    chain = new_id()
-    key = KeyLimits(chain, "Billing")
-    who = Principal(new_id(), new_id(), new_id(), key_limits=key)
-    await settle(who, await reserve(who, plan(), 300), 250)
-    running = await reserve(who, plan(), 400)
-    mine = BudgetLimit("user", budgets.member(who.user_id), "You", Unit.TOKENS, 1000)
-    assert await taken(who, mine) == 650
-    of_key = BudgetLimit("key", budgets.key(chain), "Key", Unit.COST, USD)
-    assert await taken(who, of_key) == 0
-    await settle(who, running, 100, "0.25")
-    assert (await taken(who, mine), await taken(who, of_key)) == (350, USD // 4)
-
-
-@pytest.mark.parametrize("taken_away", [False, True])
-async def test_what_a_key_uses_while_no_budget_of_it_is_known_counts_when_one_is(taken_away: bool) -> None:
-    """Taken away and given again, or new and not yet known to the process that reserves: the counter is there."""
-    chain = new_id()
-    of_key = BudgetLimit("key", budgets.key(chain), "Key", Unit.TOKENS, 1000)
-    who = replace(caller(), api_key_id=new_id(), chain_id=chain)
-    if taken_away:
-        await settle(who, await reserve(who, plan(of_key), 300), 250)
-    else:
-        assert await taken(who, of_key) == 0
-    await settle(who, await reserve(who, plan(), 300), 250)
-    running = await reserve(replace(who, api_key_id=new_id()), plan(), 400)  # the key that replaced it
-    assert await taken(who, of_key) == 650 + 250 * taken_away
-    await settle(who, running, 100)
-    assert await taken(who, of_key) == 350 + 250 * taken_away
-
-
-async def test_nothing_billed_is_settled_while_the_ledger_is_read() -> None:
-    who, limit = caller(), of_org(tokens=1000)
-    running, other = await reserve(who, plan(limit), 400), await reserve(who, plan(limit), 100)
-    await async_client().set(f"{selectors.quota_prefix(who.organization_id)}:loading", "token", px=60_000)
-    assert not await services.settle(who.organization_id, running, Used(0, 100, 0))
-    assert await services.settle(who.organization_id, other, services.NOTHING)  # that changes no sum
-    await async_client().delete(f"{selectors.quota_prefix(who.organization_id)}:loading")
-    assert await taken(who, limit) == 400
-
-
-async def test_while_the_ledger_cannot_be_read_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise DatabaseError("away")
-
-    who, limit = caller(), of_org(tokens=1000)
-    with monkeypatch.context() as patch:
-        patch.setattr(counters, "_snapshot", broken)
-        with pytest.raises(Unavailable) as refused:
-            await reserve(who, plan(limit), 1)
-    assert refused.value.retry_after == 2
-    await reserve(who, plan(limit), 1)  # and the way is free again
-
-
-async def test_many_who_need_lost_counters_at_once_read_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    who, limit, read = caller(), of_org(tokens=1000), []
-    snapshot = counters._snapshot
-    monkeypatch.setattr(counters, "_snapshot", lambda *given: read.append(1) or snapshot(*given))
-    await asyncio.gather(*(reserve(who, plan(limit), 10) for _ in range(20)))
-    assert len(read) == 1
-    assert await taken(who, limit) == 200
-
-
-async def test_a_settlement_that_comes_after_it_was_forgotten_makes_the_ledger_be_read() -> None:
-    who, limit = caller(), of_org(tokens=1000)
-    request = await reserve(who, plan(limit), 400)
-    await settle(who, request, 250)
-    await async_client().delete(f"{selectors.quota_prefix(who.organization_id)}:settled:{request}")  # minutes later
-    assert await services.settle(who.organization_id, request, Used(0, 250, 0))
-    assert await taken(who, limit) == 250
-
-
-# Refunds and corrections
 
 
 async def test_a_refund_is_a_row_and_the_budget_has_it_back() -> None:
@@ -400,9 +213,6 @@ async def test_a_correction_takes_back_no_more_than_there_was() -> None:
         await run_db(services.correct, request, Correction(output=-501))
     await run_db(services.correct, request, Correction(output=5))
     assert await taken(who, limit) == 505
-
-
-# From the database
 
 
 async def test_budgets_of_plan_organization_member_and_key_apply(make_person: Callable[..., Any]) -> None:

@@ -1,14 +1,10 @@
-"""Reservations, settlements and the ledger, on a real Valkey and PostgreSQL."""
+"""Reservations and settlements under the limits of a plan, on a real Valkey and PostgreSQL."""
 
 import asyncio
-from dataclasses import dataclass
 from decimal import Decimal
-from uuid import UUID
 
 import pytest
-from django.db import DatabaseError, transaction
 
-from chatsite.accounts.protocol import KeyLimits, Principal
 from chatsite.errors import Unavailable
 from chatsite.ids import new_id
 from chatsite.redis import async_client, run_pipeline, sync_client
@@ -20,45 +16,10 @@ from quotas.errors import (
     TokensPerMinuteExceeded,
     TooManyReplies,
 )
-from quotas.models import LedgerEntry, Plan
+from quotas.models import Plan
 from quotas.prices import PriceVersion
-from quotas.protocol import PlanLimits, Prices, Remaining, Standing, Used, Want
-
-TTL = 10.0
-
-
-def plan(tokens: int = 1000, concurrent: int = 1000, requests: int | None = None) -> PlanLimits:
-    return PlanLimits("test", "free", tokens, concurrent, requests)
-
-
-def caller(organization: UUID, key: KeyLimits | None = None) -> Principal:
-    return Principal(new_id(), organization, key_limits=key)
-
-
-def key(
-    requests: int | None = None, tokens: int | None = None, concurrent: int | None = None, chain: UUID | None = None
-) -> KeyLimits:
-    return KeyLimits(chain or new_id(), "Billing", requests, tokens, concurrent)
-
-
-async def reserve(
-    organization: UUID, request: UUID, limits: PlanLimits, tokens: int, key: KeyLimits | None = None
-) -> Remaining:
-    return await services.reserve(caller(organization, key), limits, {request: Want(tokens)}, TTL)
-
-
-async def settle(organization: UUID, request: UUID, tokens: int) -> None:
-    assert await services.settle(organization, request, Used(tokens))
-
-
-async def standing(organization: UUID, limits: PlanLimits, key: KeyLimits | None = None) -> Standing:
-    """Of the key's bucket where there is one, else of the plan's."""
-    return (await selectors.remaining(caller(organization, key), limits)).standings[-1]
-
-
-async def expire(organization: UUID, request: UUID) -> None:
-    """As if the request had not been renewed in time."""
-    await async_client().zadd(f"{selectors.quota_prefix(organization)}:live", {str(request): 1})
+from quotas.protocol import PlanLimits, Prices, Remaining, Want
+from tests.quotas.limit_calls import TTL, caller, expire, plan, reserve, settle, standing
 
 
 async def test_s21_parallel_calls_take_no_more_than_the_limit() -> None:
@@ -249,82 +210,6 @@ async def test_nothing_stays_in_redis_of_an_organization_that_went_quiet() -> No
         assert 0 < await async_client().pttl(key) <= 310_000
 
 
-# A key's own limits
-
-
-@pytest.mark.parametrize(
-    ("limits", "kind", "sentence"),
-    [
-        (
-            key(tokens=100),
-            TokensPerMinuteExceeded,
-            "The API key “Billing” allows 100 tokens a minute; 20 are left now.",
-        ),
-        (
-            key(requests=1),
-            RequestsPerMinuteExceeded,
-            "The API key “Billing” allows 1 requests a minute, and they are used up.",
-        ),
-        (key(concurrent=1), TooManyReplies, "The API key “Billing” allows 1 replies at once, and 1 are running."),
-    ],
-)
-async def test_a_key_s_limit_refuses_and_is_named(limits: KeyLimits, kind: type, sentence: str) -> None:
-    organization = new_id()
-    await reserve(organization, new_id(), plan(), 80, limits)
-    before = await standing(organization, plan())
-    with pytest.raises(kind) as refused:
-        await reserve(organization, new_id(), plan(), 80, limits)
-    assert refused.value.message == sentence
-    assert refused.value.retry_after and 0 < refused.value.retry_after <= 60
-    after = await standing(organization, plan())
-    assert (after.running, after.requests) == (before.running, before.requests) == (1, 0)
-    assert after.tokens <= before.tokens, "the plan's bucket is as it was"
-    await reserve(organization, new_id(), plan(), 80)  # the organization's other callers go on
-
-
-async def test_the_plan_s_limit_refuses_a_key_that_has_room() -> None:
-    organization, limits, own = new_id(), plan(tokens=100), key(tokens=1000)
-    await reserve(organization, new_id(), limits, 80, own)
-    with pytest.raises(TokensPerMinuteExceeded, match="The test plan allows 100 tokens a minute"):
-        await reserve(organization, new_id(), limits, 80, own)
-    assert 75 <= (await standing(organization, limits, own)).tokens <= 80
-
-
-async def test_keys_do_not_count_against_each_other() -> None:
-    organization, limits, mine, other = new_id(), plan(), key(concurrent=1), key(concurrent=1)
-    await reserve(organization, new_id(), limits, 10, mine)
-    await reserve(organization, new_id(), limits, 10, other)
-    assert (await standing(organization, limits)).running == 2
-
-
-async def test_keys_of_one_chain_share_their_limits() -> None:
-    organization, chain = new_id(), new_id()
-    old, new = key(requests=2, chain=chain), key(requests=2, chain=chain)
-    await reserve(organization, new_id(), plan(), 1, old)
-    await reserve(organization, new_id(), plan(), 1, new)
-    for either in (old, new):
-        with pytest.raises(RequestsPerMinuteExceeded):
-            await reserve(organization, new_id(), plan(), 1, either)
-
-
-async def test_the_longest_of_the_waits_is_told() -> None:
-    organization, limits, own = new_id(), plan(tokens=6000), key(requests=1, tokens=600)
-    await reserve(organization, new_id(), limits, 600, own)
-    with pytest.raises(RequestsPerMinuteExceeded) as refused:  # tokens for this one would be there in 30 s
-        await reserve(organization, new_id(), limits, 300, own)
-    assert refused.value.retry_after == pytest.approx(60, abs=0.5)
-    assert refused.value.headers["x-ratelimit-limit-requests"] == "1"
-    assert refused.value.headers["x-ratelimit-limit-tokens"] == "600"
-
-
-async def test_settling_gives_back_to_every_bucket() -> None:
-    organization, request, limits, own = new_id(), new_id(), plan(), key(tokens=500, concurrent=1)
-    await reserve(organization, request, limits, 400, own)
-    await settle(organization, request, 30)
-    for now in (await standing(organization, limits), await standing(organization, limits, own)):
-        assert (now.running, 25 <= now.tokens <= 30) == (0, True)
-
-
 async def test_a_request_counts_in_its_minute_even_if_nothing_came_of_it() -> None:
     organization, request, limits = new_id(), new_id(), plan(requests=1)
     await reserve(organization, request, limits, 10)
@@ -346,107 +231,11 @@ async def test_several_replies_are_one_request_and_are_taken_or_refused_together
     assert (await standing(organization, limits)).running == 3
 
 
-async def test_a_key_s_reservation_that_expired_is_charged_where_it_belongs() -> None:
-    organization, limits, own = new_id(), plan(tokens=1000, concurrent=5), key(tokens=1000, concurrent=1)
-    late, again = new_id(), new_id()
-    for request, expected in ((late, 0), (again, 1)):
-        await reserve(organization, request, limits, 300, own)
-        await expire(organization, request)
-        await reserve(organization, new_id(), limits, 0)  # sweeps
-        assert (await standing(organization, limits, own)).running == 0
-        if expected:
-            await run_pipeline(async_client(), services.renew_calls([(organization, request)], TTL))
-        assert (await standing(organization, limits, own)).running == expected
-        await settle(organization, request, 200)
-        assert (await standing(organization, limits, own)).running == 0
-    assert 390 <= (await standing(organization, limits, own)).tokens <= 400
-
-
-async def test_a_limit_that_was_lifted_or_lowered_counts_from_then_on() -> None:
-    organization, chain = new_id(), new_id()
-    await reserve(organization, new_id(), plan(), 500, key(tokens=500, chain=chain))
-    await reserve(organization, new_id(), plan(), 100, key(concurrent=5, chain=chain))
-    with pytest.raises(TooManyReplies):
-        await reserve(organization, new_id(), plan(), 100, key(concurrent=2, chain=chain))
-    await reserve(organization, new_id(), plan(), 100, key(tokens=100, chain=chain))
-
-
-async def test_the_headers_are_of_the_tightest_limit() -> None:
-    organization, limits, own = new_id(), plan(tokens=1000, concurrent=5, requests=10), key(requests=50, tokens=900)
-    headers = (await reserve(organization, new_id(), limits, 300, own)).headers()
-    assert headers["x-ratelimit-limit-tokens"] == "900"
-    assert headers["x-ratelimit-remaining-tokens"] in {"600", "601"}
-    assert (headers["x-ratelimit-limit-requests"], headers["x-ratelimit-remaining-requests"]) == ("10", "9")
-    assert headers["x-ratelimit-reset-requests"] == "6s"
-
-
 async def test_without_redis_nothing_is_admitted(settings: pytest.FixtureRequest) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     with pytest.raises(Unavailable) as refused:
         await reserve(new_id(), new_id(), plan(), 1)
     assert refused.value.retry_after
-
-
-@dataclass(frozen=True)
-class Tokens:
-    input: int
-    cached: int
-    output: int
-
-
-def record(request_id: UUID, used: Tokens, **changes: object) -> None:
-    fields = {
-        "request_id": request_id,
-        "organization_id": new_id(),
-        "user_id": new_id(),
-        "api_key_id": None,
-        "model": "small",
-        "prices": Prices(Decimal("0.10"), Decimal("0.01"), Decimal("0.40")),
-        "usage": used,
-        "outcome": "succeeded",
-        "source": "engine",
-    }
-    services.record_usage(**{**fields, **changes})
-
-
-def test_s23_one_ledger_row_for_each_request(db: None) -> None:
-    request_id = new_id()
-    record(request_id, Tokens(812, 640, 245))
-    record(request_id, Tokens(812, 640, 999), outcome="failed")
-    row = LedgerEntry.objects.get(request_id=request_id)
-    assert (row.input, row.cached, row.output, row.outcome) == (812, 640, 245, "succeeded")
-    assert row.cost == Decimal("0.0001216000")  # (172 * 0.10 + 640 * 0.01 + 245 * 0.40) / 1,000,000
-
-
-def test_s23_a_request_that_gave_nothing_has_a_row_that_costs_nothing(db: None) -> None:
-    request_id = new_id()
-    record(request_id, Tokens(0, 0, 0), outcome="cancelled")
-    assert LedgerEntry.objects.get(request_id=request_id).cost == 0
-
-
-def test_the_ledger_row_shares_the_fate_of_the_transaction(db: None) -> None:
-    request_id = new_id()
-    with pytest.raises(RuntimeError), transaction.atomic():
-        record(request_id, Tokens(1, 0, 1))
-        raise RuntimeError
-    assert not LedgerEntry.objects.filter(request_id=request_id).exists()
-
-
-@pytest.mark.parametrize("change", ["update", "delete"])
-def test_s24_the_ledger_is_append_only(db: None, change: str) -> None:
-    record(new_id(), Tokens(1, 0, 1))
-    rows = LedgerEntry.objects.all()
-    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
-        rows.update(cost=0) if change == "update" else rows.delete()
-    assert rows.get().input == 1
-
-
-def test_s24_the_ledger_outlives_the_account(db: None, person) -> None:
-    organization_id = person.organization.id
-    record(new_id(), Tokens(1, 0, 1), organization_id=organization_id, user_id=person.user.id)
-    person.organization.delete()
-    person.user.delete()
-    assert LedgerEntry.objects.filter(organization_id=organization_id).count() == 1
 
 
 def test_subscribing_is_seen_at_once(db: None, make_person) -> None:

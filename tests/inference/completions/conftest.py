@@ -9,9 +9,9 @@ from inference import held_back, sweep
 from inference.redis.scheduler import Scheduler
 from tests.conversations.callers import Caller
 from tests.inference.completions.flex_calls import set_aside
-from tests.inference.runner.conftest import House, house, model
+from tests.inference.runner.conftest import House, big, house, model
 
-__all__ = ["House", "house", "model"]
+__all__ = ["House", "big", "house", "model"]
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ def flex(chat: Callable[..., dict[str, object]]) -> Callable[..., dict[str, obje
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was held back is tried again with the next sweep."""
     monkeypatch.setattr(sweep, "UNKNOWN_AFTER", timedelta(seconds=0.3))
+    monkeypatch.setattr(sweep, "PROMPT_AFTER", timedelta(seconds=0.3))
     monkeypatch.setattr(held_back, "LEAST_SECONDS", 0.1)
     monkeypatch.setattr(held_back, "MOST_SECONDS", 0.2)
     original = Scheduler.set_aside

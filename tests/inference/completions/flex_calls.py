@@ -6,9 +6,9 @@ from chatsite.database import run_db
 from chatsite.redis import async_client
 from inference.models import Request
 from quotas import selectors
-from quotas.models import Budget, LedgerEntry, Plan
+from quotas.models import Budget, Plan
 from quotas.scripts import quota_prefix
-from tests.inference.completions.test_routes import rows
+from tests.inference.completions.route_calls import rows
 from tests.inference.runner.conftest import House
 from tests.waiting import wait_until
 
@@ -18,10 +18,6 @@ set_aside: set[str] = set()  # ids of those that a runner found no room for (fix
 async def change_plan(**changes: object) -> None:
     await run_db(lambda: Plan.objects.filter(name="demo").update(**changes))
     selectors.known_plans.clear()
-
-
-async def entries() -> list[LedgerEntry]:
-    return await run_db(lambda: list(LedgerEntry.objects.order_by("request_id")))
 
 
 async def reserved(house: House) -> int:

@@ -1,9 +1,8 @@
 """Log probabilities come once, with the text they are of, at the right places."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,11 +15,9 @@ from inference.prompts import ChatTokenizer
 from inference.protocol import TokensEvent
 from inference.vllm_wire import TokenLogprob
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import PATH, chunks_of, told
+from tests.inference.completions.route_calls import PATH, Chat, chunks_of, told
 from tests.inference.runner.conftest import MODEL_PATH, House, fake_model
 from tests.waiting import wait_until
-
-Chat = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")

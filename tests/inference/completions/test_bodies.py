@@ -370,6 +370,11 @@ def test_a_value_of_the_wrong_type_is_named(kind: type[msgspec.Struct], name: st
         ),
         ({"temperature": True}, "Invalid type for 'temperature': expected a decimal, but got a boolean instead."),
         (
+            {"response_format": {"type": None}},
+            "Invalid type for 'response_format.type': expected a string, but got null instead.",
+        ),
+        (said(role=["user"]), "Invalid type for 'messages[0].role': expected a string, but got an array instead."),
+        (
             {"logit_bias": {str(n): 1 for n in range(1025)}},
             "Invalid 'logit_bias': too many keys. Expected an object with 1024 keys at most.",
         ),

@@ -19,8 +19,8 @@ from quotas.billing import statements
 from quotas.periods import Period, today
 from tests.conftest import Person
 from tests.conversations.callers import Caller
-from tests.inference.completions.flex_calls import aside, change_plan, entries, reserved, waits
-from tests.inference.completions.test_routes import PATH, chunks_of, over, rows, text_of, told
+from tests.inference.completions.flex_calls import aside, change_plan, reserved, waits
+from tests.inference.completions.route_calls import PATH, chunks_of, entries, over, rows, text_of, told
 from tests.inference.runner.conftest import House
 from tests.waiting import wait_until
 

@@ -15,8 +15,8 @@ from quotas import selectors
 from quotas import services as quota_services
 from quotas.scripts import quota_prefix
 from tests.conversations.callers import Caller
-from tests.inference.completions.flex_calls import aside, change_plan, entries, limit_tokens, reserved, waits
-from tests.inference.completions.test_routes import PATH, over, rows
+from tests.inference.completions.flex_calls import aside, change_plan, limit_tokens, reserved, waits
+from tests.inference.completions.route_calls import PATH, entries, over, rows
 from tests.inference.runner.conftest import House
 from tests.waiting import wait_until
 

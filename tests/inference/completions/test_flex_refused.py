@@ -15,12 +15,14 @@ from chatsite.database import run_db
 from inference import sweep
 from inference.completions import ending
 from inference.completions.reader import failure
+from inference.finishing import result_of
 from inference.protocol import Refusal, Result
+from inference.replicas import ReplicaState
 from quotas.errors import BudgetExhausted
 from quotas.services import stop
 from tests.conversations.callers import Caller
-from tests.inference.completions.flex_calls import change_plan, entries, error_of, limit_tokens, waits
-from tests.inference.completions.test_routes import PATH, over, rows
+from tests.inference.completions.flex_calls import change_plan, error_of, limit_tokens, waits
+from tests.inference.completions.route_calls import PATH, entries, over, rows
 from tests.inference.runner.conftest import House
 from tests.tuning import atune
 from tests.waiting import wait_until
@@ -114,6 +116,33 @@ async def test_a_wait_behind_others_ends_as_any_wait(house: House, caller: Calle
     assert (answer.status, error_of(answer)["code"]) == (503, "engine_unavailable")
 
 
+async def test_a_wait_for_a_place_ends_as_one_for_room_does(
+    house: House, caller: Caller, flex: Chat, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that its limits held back until then is in the queue at that moment, or in none: it must not matter."""
+    settings.FLEX_WAIT_SECONDS = 0.5
+    monkeypatch.setattr(sweep, "_states", AsyncMock(return_value=[ReplicaState.READY]))
+    call = asyncio.create_task(caller.call("POST", PATH, flex(max_tokens=5)))
+    await waits()
+
+    async def over_now() -> bool:
+        await sweep.sweep(loading=set())
+        return call.done()
+
+    await wait_until(over_now)
+    answer = await call
+    assert (answer.status, error_of(answer)["code"]) == (429, "rate_limit_exceeded")
+    assert error_of(answer)["message"].startswith("The flex tier had no place for this call in time.")
+    assert answer.headers["retry-after"] == "5"
+    assert "x-should-retry" not in answer.headers
+    [row] = await rows()
+    assert (row.status, row.error_code) == ("expired", "rate_limited")
+    of_the_row = failure(result_of(row))  # where the log is lost
+    assert of_the_row is not None
+    assert (of_the_row.status, of_the_row.message) == (429, error_of(answer)["message"])
+    await over(house)
+
+
 async def test_its_requests_of_the_minute_are_taken_when_it_comes(house: House, caller: Caller, flex: Chat) -> None:
     await change_plan(requests_per_minute=1)
     async with caller.open("POST", PATH, flex(n=2)):
@@ -163,11 +192,12 @@ async def test_who_may_do_nothing_any_more_starts_nothing(
         answer = await call.answer()
     expected = {
         "paused": (403, "key_paused"),
-        "revoked": (503, "call_cancelled"),
-        "disabled": (503, "call_cancelled"),
+        "revoked": (401, "invalid_api_key"),
+        "disabled": (401, "invalid_api_key"),
         "stopped": (503, "stopped"),
     }
     assert (answer.status, error_of(answer)["code"]) == expected[what]
+    assert ("retry-after" in answer.headers) == (what == "stopped")
     await over(house)
     assert not engine.calls
     assert [each.cost for each in await entries()] == [0]

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,14 +15,11 @@ from inference.models import Request
 from inference.presence import Hold, Presence
 from inference.redis import keys
 from inference.sweep import sweep
-from quotas.models import LedgerEntry
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import PATH, chunks_of, over, rows, text_of
+from tests.inference.completions.route_calls import PATH, Chat, chunks_of, entries, over, rows, text_of
 from tests.inference.runner.conftest import House
 from tests.tuning import atune
 from tests.waiting import wait_until
-
-Chat = Callable[..., dict[str, Any]]
 
 
 async def running(house: House, tokens: int = 5) -> UUID:
@@ -258,7 +253,7 @@ async def test_a_part_is_charged_where_its_caller_has_read_it(
     assert b'"engine_unavailable"' in answer.body
     await over(house)
     [row] = await rows()
-    [entry] = await run_db(lambda: list(LedgerEntry.objects.all()))
+    [entry] = await entries()
     assert (row.status, entry.outcome) == ("failed", "failed")
     if stream:
         assert entry.output == row.output_tokens > 0
@@ -284,9 +279,9 @@ async def test_a_failed_choice_ends_the_others_at_once(house: House, caller: Cal
     await over(house)
     found = await rows()
     assert sorted(row.status for row in found) == ["cancelled", "cancelled", "failed"]
-    entries = {each.request_id: each for each in await run_db(lambda: list(LedgerEntry.objects.all()))}
+    billed = {each.request_id: each for each in await entries()}
     for row in found:
-        assert (entries[row.id].output == 0) == (row.status == "failed")
+        assert (billed[row.id].output == 0) == (row.status == "failed")
 
 
 @pytest.mark.parametrize("kept", [0, 1])

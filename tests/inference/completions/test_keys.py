@@ -1,6 +1,5 @@
 """What the terms of an API key mean to calls in the form of the OpenAI API."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from chatsite.database import run_db
 from chatsite.scopes import Scope
 from inference.models import Request
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import over
+from tests.inference.completions.route_calls import Chat, over
 from tests.inference.runner.conftest import House
 
-Chat = Callable[..., dict[str, Any]]
 PATH = "/v1/chat/completions"
 
 

@@ -1,7 +1,7 @@
 """Callers that go away while their call is being accepted, and before anything of it was sent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,18 +12,14 @@ from django.db import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from chatsite import raw
-from chatsite.database import run_db
 from inference import readers
 from inference.completions import acceptance, ending, routes
 from inference.completions.wire import WAITING
-from quotas.models import LedgerEntry
 from tests.asgi_client import Exchange
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import PATH, chunks_of, over, rows, text_of
+from tests.inference.completions.route_calls import PATH, Chat, chunks_of, entries, over, rows, text_of
 from tests.inference.runner.conftest import House
 from tests.waiting import wait_until
-
-Chat = Callable[..., dict[str, Any]]
 
 
 @dataclass
@@ -77,8 +73,8 @@ async def test_a_call_that_is_accepted_for_nobody_is_cancelled(
     await over(house)
     assert [row.status for row in await rows()] == ["cancelled", "cancelled"]
     assert engine.running == 0
-    entries = await run_db(lambda: list(LedgerEntry.objects.all()))
-    assert [(each.input, each.output, each.cost) for each in entries] == [(0, 0, 0)] * 2
+    billed = await entries()
+    assert [(each.input, each.output, each.cost) for each in billed] == [(0, 0, 0)] * 2
     if key:  # its repeat is a first call
         answer = await caller.call("POST", PATH, chat(max_tokens=2), **key)
         assert answer.status == 200, answer.body

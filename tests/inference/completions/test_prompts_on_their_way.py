@@ -11,7 +11,7 @@ from chatsite.redis import async_client
 from inference import services, sweep
 from inference.redis.scheduler import Scheduler
 from tests.conversations.callers import Caller
-from tests.inference.completions.test_routes import PATH, over, rows
+from tests.inference.completions.route_calls import PATH, over, rows
 from tests.inference.runner.conftest import House
 from tests.waiting import wait_until
 

@@ -80,8 +80,9 @@ async def test_while_postgresql_is_away_a_stream_goes_on_and_its_end_is_waited_f
         ("engine_unavailable", "No engine is available for this model."),
     ],
 )
-def test_who_waited_in_vain_is_told_why(code: str, message: str) -> None:
-    result = Result("expired", "", code, "No engine is available for this model.", 3, 0, 0)
+@pytest.mark.parametrize("status", ["expired", "failed"])  # failed: one that ran before
+def test_who_waited_in_vain_is_told_why(code: str, message: str, status: str) -> None:
+    result = Result(status, "", code, "No engine is available for this model.", 3, 0, 0)
     error = failure(result)
     assert error is not None
     assert (error.status, error.code, error.message) == (503, code, message)

@@ -1,59 +1,13 @@
 """The OpenAI-compatible routes, from the body to the engine and back, on real stores and a fake engine."""
 
-import asyncio
-import json
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from chatsite.database import run_db
 from chatsite.ids import new_id
-from inference import services
-from inference.models import KeptCall, Partial, Request, TextKeeping
-from quotas.models import LedgerEntry, Plan
-from quotas.selectors import known_plans, plan_of, remaining
-from tests.asgi_client import Answer
+from chatsite.redis import async_client
 from tests.conversations.callers import Caller
+from tests.inference.completions.route_calls import PATH, Chat, chunks_of, entries, over, rows, text_of, told
 from tests.inference.runner.conftest import House, fake_model
 from tests.tuning import atune, patience
-from tests.waiting import wait_until
-
-Chat = Callable[..., dict[str, Any]]
-PATH = "/v1/chat/completions"
-
-
-def chunks_of(answer: Answer) -> list[dict[str, Any]]:
-    """The chunks of a stream that ended as it should."""
-    events = [event.removeprefix("data: ") for event in answer.body.decode().split("\n\n") if event.startswith("data:")]
-    assert events[-1] == "[DONE]"
-    return [json.loads(event) for event in events[:-1]]
-
-
-def text_of(chunks: list[dict[str, Any]], choice: int = 0) -> str:
-    return "".join(
-        each["delta"].get("content", "") for chunk in chunks for each in chunk["choices"] if each["index"] == choice
-    )
-
-
-def told(house: House) -> tuple[list[int], str]:
-    """What the engine has sent for the last call."""
-    ids = house.engines[0].calls[-1].token_ids
-    return ids, fake_model.vocabulary.text(ids)
-
-
-async def rows() -> list[Request]:
-    return await run_db(lambda: list(Request.objects.order_by("created_at")))
-
-
-async def over(house: House) -> None:
-    """Everything that was accepted is released, and nothing is held."""
-
-    async def released() -> bool:
-        return all(row.released_at is not None for row in await rows())
-
-    await wait_until(released)
-    await house.nothing_is_held()
 
 
 async def test_an_answer_in_one_piece(house: House, caller: Caller, chat: Chat) -> None:
@@ -74,7 +28,7 @@ async def test_an_answer_in_one_piece(house: House, caller: Caller, chat: Chat) 
     assert body["usage"]["total_tokens"] == len(call.prompt_ids) + 20
     assert int(answer.headers["x-ratelimit-limit-tokens"]) > 0
     await over(house)
-    [entry] = await run_db(lambda: list(LedgerEntry.objects.all()))
+    [entry] = await entries()
     assert (entry.input, entry.output, entry.outcome) == (len(call.prompt_ids), 20, "succeeded")
 
 
@@ -104,63 +58,10 @@ async def test_several_answers_to_one_prompt_bill_it_once(house: House, caller: 
     assert body["usage"]["prompt_tokens"] == prompt
     assert body["usage"]["completion_tokens"] == 15
     await over(house)
-    entries = await run_db(lambda: list(LedgerEntry.objects.all()))
-    assert sorted(entry.input for entry in entries) == [0, 0, prompt]
+    billed = await entries()
+    assert sorted(entry.input for entry in billed) == [0, 0, prompt]
     streamed = chunks_of(await caller.call("POST", PATH, chat(max_tokens=5, n=2, stream=True)))
     assert {choice["index"] for chunk in streamed for choice in chunk["choices"]} == {0, 1}
-
-
-async def test_a_stop_string_ends_the_text_before_it(house: House, caller: Caller, chat: Chat) -> None:
-    await house.engine(tokens_per_second=200)
-    await house.runner()
-    whole = (await caller.call("POST", PATH, chat(max_tokens=60))).json()["choices"][0]["message"]["content"]
-    stop = whole[70:78]
-    body = (await caller.call("POST", PATH, chat(max_tokens=400, stop=["never said", stop]))).json()
-    [choice] = body["choices"]
-    assert choice["message"]["content"] == whole[: whole.index(stop)]
-    assert choice["finish_reason"] == "stop"
-    await wait_until(lambda: house.engines[0].running == 0, 2)
-    assert house.engines[0].calls[-1].outcome == "aborted"
-    streamed = chunks_of(await caller.call("POST", PATH, chat(max_tokens=400, stop=stop, stream=True)))
-    assert text_of(streamed) == whole[: whole.index(stop)]
-    await over(house)
-
-
-async def test_a_stop_string_within_the_least_tokens_does_not_count(house: House, caller: Caller, chat: Chat) -> None:
-    """Also where another engine goes on behind it."""
-    for _ in range(2):
-        await house.engine()
-    await house.runner()
-    whole = (await caller.call("POST", PATH, chat(max_tokens=60))).json()["choices"][0]["message"]["content"]
-    early, late = whole[12:20], whole[150:158]
-    assert whole.index(early) < 20 and whole.index(late) == 150
-    for after in (0, 10):
-        for each in house.engines:
-            each.faults.stream, each.faults.after, each.faults.times = "reset" if after else "", after, 1
-        body = chat(max_tokens=60, min_tokens=20, stop=[early, late])
-        [choice] = (await caller.call("POST", PATH, body)).json()["choices"]
-        assert (choice["message"]["content"], choice["finish_reason"]) == (whole[:150], "stop"), after
-    await over(house)
-
-
-async def test_a_stop_string_across_a_failover_is_found(house: House, caller: Caller, chat: Chat) -> None:
-    engine = await house.engine()
-    await house.engine()
-    await house.runner()
-    whole = (await caller.call("POST", PATH, chat(max_tokens=80))).json()["choices"][0]["message"]["content"]
-    stop = whole[100:120]
-    expected = whole[: whole.index(stop)]
-    for after in range(12, 40, 4):  # the cut lies before, in and behind the stop string
-        for each in house.engines:
-            each.faults.stream, each.faults.after, each.faults.times = "reset", after, 1
-        answer = await caller.call("POST", PATH, chat(max_tokens=80, stop=stop, stream=True))
-        chunks = chunks_of(answer)
-        assert text_of(chunks) == expected, after
-        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-        for each in house.engines:
-            each.faults.stream = ""
-    assert engine.calls
-    await over(house)
 
 
 async def test_a_lost_engine_is_no_seam_in_the_text(house: House, caller: Caller, chat: Chat) -> None:
@@ -236,120 +137,6 @@ async def test_a_path_with_a_slash_behind_is_refused_in_their_form(house: House,
         error = answer.json()["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert (error["type"], error["code"]) == ("invalid_request_error", "not_found")
-
-
-async def test_a_caller_that_hangs_up_frees_the_engine(house: House, caller: Caller, chat: Chat) -> None:
-    engine = await house.engine(tokens_per_second=50)
-    await house.runner()
-    for stream in (True, False):
-        async with caller.open("POST", PATH, chat(max_tokens=3000, stream=stream)) as call:
-            await wait_until(lambda: engine.running == 1, 5)
-            await wait_until(lambda: len(engine.calls[-1].token_ids) > 10, 5)
-            if stream:
-                await wait_until(lambda: len(call.received.chunks) > 3, 5)
-        await wait_until(lambda: engine.running == 0, 1)
-        await over(house)
-    assert [row.status for row in await rows()] == ["cancelled", "cancelled"]
-    entries = await run_db(lambda: list(LedgerEntry.objects.all()))
-    assert len(entries) == 2
-    assert all(entry.output > 0 for entry in entries)  # S23: what was made is billed once
-
-
-async def test_nothing_that_was_said_is_kept(house: House, caller: Caller, chat: Chat) -> None:
-    await house.engine(tokens_per_second=40)
-    await house.runner()
-    saved: list[int] = []
-
-    async def watch() -> None:
-        while True:
-            saved.append(await run_db(Partial.objects.count))
-            await asyncio.sleep(0.05)
-
-    task = asyncio.create_task(watch())
-    await caller.call("POST", PATH, chat("a secret river", max_tokens=30))
-    task.cancel()
-    assert max(saved) == 0
-    assert await run_db(KeptCall.objects.count) == 0
-    [row] = await rows()
-    assert "secret" not in json.dumps(row.sampling)
-
-
-@pytest.mark.parametrize("end", ["succeeded", "cancelled", "expired", "failed"])
-async def test_what_a_caller_wrote_beside_the_prompt_goes_with_the_call(
-    house: House, caller: Caller, chat: Chat, settings: Any, end: str
-) -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "secret", "schema": {"title": "secret"}}}
-    body = chat(n=2, max_tokens=9, top_k=5, seed=3, stop=["secret"], logit_bias={"7": 1}, response_format=form)
-    if end == "expired":
-        await atune(lanes=patience(0.5))
-    else:
-        engine = await house.engine(tokens_per_second=2 if end == "cancelled" else 500)
-        if end == "failed":
-            engine.faults.stream, engine.faults.after, engine.faults.times = "error", 2, 0
-    await house.runner()
-    async with caller.open("POST", PATH, body):
-        await wait_until(there_are_two)
-        if end == "cancelled":
-            await wait_until(lambda: engine.running == 2)
-        else:
-            await over(house)
-    await over(house)
-    found = await rows()
-    assert end in {row.status for row in found} <= {end, "cancelled"}  # one that fails ends the other
-    for row in found:
-        sampling = row.sampling
-        assert (sampling["stop"], sampling["extra"], sampling["max_tokens"]) == ([], {"top_k": 5}, 9)
-        assert "secret" not in json.dumps(sampling)
-
-
-async def there_are_two() -> bool:
-    return len(await rows()) == 2
-
-
-async def test_a_prompt_that_was_read_counts_against_the_minute(house: House, caller: Caller, chat: Chat) -> None:
-    """Nothing is billed, but whoever hangs up before the first token has had an engine read it."""
-    await run_db(lambda: Plan.objects.update(tokens_per_minute=3000))  # 50 drain in a second
-    known_plans.clear()
-    engine = await house.engine(first_token_seconds=30)
-    await house.runner()
-    async with caller.open("POST", PATH, chat("word " * 1000, max_tokens=5)):
-        await wait_until(lambda: engine.running == 1)
-    await over(house)
-    [entry] = await run_db(lambda: list(LedgerEntry.objects.all()))
-    assert (entry.input, entry.output, entry.cost) == (0, 0, 0)
-    [row] = await rows()
-    plan = await run_db(plan_of, house.person.organization.id)
-    [standing] = (await remaining(house.person.principal, plan)).standings
-    assert row.prompt_tokens > 1000
-    assert plan.tokens_per_minute == 3000
-    assert row.prompt_tokens - 15 * 50 < standing.tokens <= row.prompt_tokens
-
-
-async def test_one_that_never_reached_an_engine_counts_nothing(
-    house: House, caller: Caller, chat: Chat, settings: Any
-) -> None:
-    await atune(lanes=patience(0.5))
-    await house.runner()
-    assert (await caller.call("POST", PATH, chat("word " * 1000))).status == 503
-    await over(house)
-    plan = await run_db(plan_of, house.person.organization.id)
-    [standing] = (await remaining(house.person.principal, plan)).standings
-    assert standing.tokens == 0
-
-
-async def test_texts_are_kept_where_an_organization_asked_for_it(house: House, caller: Caller, chat: Chat) -> None:
-    await house.engine()
-    await house.runner()
-    keeping = TextKeeping(organization=house.person.organization)
-    await run_db(keeping.save)
-    answer = await caller.call("POST", PATH, chat("a river", max_tokens=5, n=2))
-    streamed = text_of(chunks_of(await caller.call("POST", PATH, chat("a sea", max_tokens=5, stream=True))))
-    first, second, third = await run_db(lambda: list(KeptCall.objects.order_by("id")))
-    assert first.prompt == second.prompt == [{"role": "user", "content": "a river"}]
-    assert [first.answer, second.answer] == [each["message"]["content"] for each in answer.json()["choices"]]
-    assert (third.prompt, third.answer) == ([{"role": "user", "content": "a sea"}], streamed)
-    assert {row.owner_id for row in await rows()} == {first.id, second.id, third.id}
-    await over(house)
 
 
 async def test_texts_and_ids_are_continued(house: House, caller: Caller) -> None:
@@ -434,8 +221,6 @@ async def test_s32_a_repeat_with_a_key_is_told_the_same_and_charged_once(
     assert len(await rows()) == 1
     other = await caller.call("POST", PATH, chat(max_tokens=11), idempotency_key=key)
     assert other.status == 422
-    from chatsite.redis import async_client
-
     await async_client().flushdb()
     late = await caller.call("POST", PATH, chat(max_tokens=10), idempotency_key=key)
     assert late.status == 409
@@ -447,28 +232,3 @@ async def test_models_are_listed_and_found(house: House, caller: Caller) -> None
     assert [model["id"] for model in listed["data"]] == ["smollm2-135m"]
     assert (await caller.call("GET", "/v1/models/smollm2-135m")).json()["object"] == "model"
     assert (await caller.call("GET", "/v1/models/none")).status == 404
-
-
-async def test_s23_of_a_whole_answer_that_fails_no_choice_is_charged(house: House, caller: Caller, chat: Chat) -> None:
-    engine = await house.engine(tokens_per_second=50)
-    await house.runner()
-    async with caller.open("POST", PATH, chat(max_tokens=500, n=2)) as call:
-        await wait_until(lambda: len(engine.calls) == 2 and all(len(each.token_ids) > 5 for each in engine.calls), 5)
-        await services.cancel((await rows())[1].id)
-        assert (await call.answer()).status == 503
-    await over(house)
-
-    async def sums() -> list[tuple[int, int]]:
-        return await run_db(
-            lambda: [
-                (sum(each.output for each in entries), sum(each.cost for each in entries))
-                for row in Request.objects.all()
-                if (entries := list(LedgerEntry.objects.filter(request_id=row.id)))
-            ]
-        )
-
-    async def taken_back() -> bool:
-        return await sums() == [(0, 0), (0, 0)]
-
-    await wait_until(taken_back, 5)
-    assert {row.status for row in await rows()} == {"cancelled"}

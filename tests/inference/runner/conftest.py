@@ -15,7 +15,7 @@ from chatsite.database import run_db
 from chatsite.ids import new_id
 from chatsite.redis import async_client
 from conversations.models import Conversation, Message
-from inference import replicas, services, tuning
+from inference import forecast, replicas, services, tuning
 from inference.events import tail
 from inference.models import Model, Replica, Request
 from inference.protocol import LogEvent, Prepared, Sampling, TokensEvent
@@ -175,6 +175,15 @@ class House:
         assert all(each.running == 0 for each in (await remaining(self.person.principal, plan)).standings)
 
 
+async def up(house: House) -> None:
+    """The plain model's engine and a runner, which has told what it sees."""
+    await house.engine()
+    await house.runner()
+    told = keys.forecast(keys.scheduler(house.model.name))
+    await wait_until(lambda: async_client().exists(told))
+    forecast.forget()
+
+
 def token_ids(message: Message) -> list[int]:
     return list(memoryview(bytes(message.token_ids)).cast("I"))
 
@@ -216,6 +225,22 @@ def model(database: None) -> Model:
         price_input="0.10",
         price_cached="0.01",
         price_output="0.40",
+    )
+
+
+@pytest.fixture
+def big(model: Model) -> Model:
+    """Nobody serves it. The plain model stands in for it."""
+    return Model.objects.create(
+        name="big",
+        title="Big",
+        context_length=8192,
+        path=MODEL_PATH,
+        fallback=model.name,
+        tiers=["free", "paid"],
+        price_input="9",
+        price_cached="9",
+        price_output="9",
     )
 
 
