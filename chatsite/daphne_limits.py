@@ -21,7 +21,7 @@ from chatsite.raw import BodyTimeout
 
 SERVER_CODES = frozenset({1009, 1011, 1012, 1013})
 BODY_SECONDS = 30.0  # from the end of the headers; `raw` waits less, but does not see a body before it is complete
-LINGER_SECONDS = 2.0  # for reading on after a refusal
+LINGER_SECONDS = 2.0  # after a refusal, for reading on while nothing comes
 log = structlog.stdlib.get_logger(__name__)
 
 
@@ -66,52 +66,57 @@ class BodyLimits:
     """Ahead of daphne's WebRequest, a `twisted.web.http.Request`: the calls that its HTTPChannel makes, in their order.
 
     After a refusal the channel goes on as if nothing had happened, and what it hands over is dropped. To close at once
-    would make the kernel reset the connection while the caller still sends, and the answer could be lost.
+    would make the kernel reset the connection while the caller still sends, and the answer could be lost: many read it
+    only when they have sent everything. So what is too large may come to its end as slowly as what is not.
     """
 
     channel: Any  # a twisted.web.http.HTTPChannel
     content: Any  # the file that the body goes to
     requestHeaders: Any
     refused = False
-    timer: Any = None  # of the body; after a refusal, of the connection
+    timer: Any = None  # of the body; after a refusal, of the connection while nothing comes
+    last_timer: Any = None  # of the connection after a refusal
 
     def gotLength(self, length: int | None) -> None:
         """The headers are here. `length` is None for a body in chunks, and 0 without one."""
         self._parsePOSTFormSubmission = False  # the application reads its bodies itself; this would look at them first
         super().gotLength(length)  # type: ignore[misc]
         if length is not None and length > settings.MAX_BODY_BYTES:
-            self._refuse(_too_large())
+            self._refuse(_too_large(), BODY_SECONDS)
         elif length != 0:
-            self.timer = self.channel.callLater(BODY_SECONDS, lambda: self._refuse(BodyTimeout()))
+            self.timer = self.channel.callLater(BODY_SECONDS, lambda: self._refuse(BodyTimeout(), LINGER_SECONDS))
 
     def handleContentChunk(self, data: bytes) -> None:
         if self.refused:
-            return
-        if self.content.tell() + len(data) > settings.MAX_BODY_BYTES:  # sent in chunks, without a length
-            self._refuse(_too_large())
+            if self.timer.active():
+                self.timer.reset(LINGER_SECONDS)
+        elif self.content.tell() + len(data) > settings.MAX_BODY_BYTES:  # sent in chunks, without a length
+            self._refuse(_too_large(), BODY_SECONDS)
         else:
             super().handleContentChunk(data)  # type: ignore[misc]
 
     def requestReceived(self, *request_line: bytes) -> None:
         """The body is complete; daphne calls the application."""
         if not self.refused:
-            self._stop_timer()
+            self._stop_timers()
             super().requestReceived(*request_line)  # type: ignore[misc]
 
     def connectionLost(self, reason: Any) -> None:
-        self._stop_timer()
+        self._stop_timers()
         super().connectionLost(reason)  # type: ignore[misc]
 
-    def _refuse(self, error: AppError) -> None:
-        """Answers, frees the disk, and leaves the caller a moment to read the answer."""
+    def _refuse(self, error: AppError, at_most: float) -> None:
+        """Answers, frees the disk, and leaves the caller some time to send the rest and read the answer (seconds)."""
         self.refused = True
-        self._stop_timer()
+        self._stop_timers()
         self.content.close()
         # Else the channel, which looks at it after `gotLength`, would ask for the body behind our answer.
         self.requestHeaders.removeHeader(b"Expect")
         self._answer(error)
         # Not a polite end: that waits for what a caller who does not read leaves in the send buffer.
-        self.timer = self.channel.callLater(LINGER_SECONDS, self.channel.transport.abortConnection)
+        abort = self.channel.transport.abortConnection
+        self.timer = self.channel.callLater(LINGER_SECONDS, abort)
+        self.last_timer = self.channel.callLater(at_most, abort)
 
     def _answer(self, error: AppError) -> None:
         """Written by hand: the request has no method and version yet, and its `finish` would start the next one."""
@@ -134,9 +139,10 @@ class BodyLimits:
         self.channel.writeHeaders(b"HTTP/1.1", str(refusal.status).encode(), phrase, encoded)
         self.channel.write(refusal.body)
 
-    def _stop_timer(self) -> None:
-        if self.timer is not None and self.timer.active():
-            self.timer.cancel()
+    def _stop_timers(self) -> None:
+        for timer in (self.timer, self.last_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
 
 
 def _too_large() -> TooLarge:

@@ -1,7 +1,7 @@
 """How a request ends: state, ledger row and its owner's text in one transaction, by whoever gets there first."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -10,9 +10,11 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from chatsite.errors import RateLimited
 from chatsite.status import move
+from inference.errors import HighDemand
 from inference.events import LogContents, unpack_ids
-from inference.models import Partial, Request, RequestStatus
+from inference.models import Lane, Partial, Request, RequestStatus
 from inference.owners import owner
 from inference.protocol import Outcome, Refusal, Usage
 from inference.reservations import prices_of
@@ -33,6 +35,13 @@ class Ending:
 
 CANCELLED = Ending(RequestStatus.CANCELLED, "cancelled")
 EXHAUSTED = Ending(RequestStatus.FAILED, "", "engine_unavailable", "No engine could finish this reply.")
+# The end of a wait in the batch lane: told as what it finds no room within its limits for (inference.runner.starting).
+NO_PLACE = Ending(
+    RequestStatus.EXPIRED,
+    error_code=RateLimited.code,
+    error_message="The flex tier had no place for this call in time. Try again later, or without it.",
+    refusal=Refusal(retry_after=5.0),
+)
 ENDINGS = {"cancelled": CANCELLED, "failed": EXHAUSTED}  # by what release and reap answer
 
 
@@ -66,8 +75,10 @@ def settle_open(request_id: UUID, ending: Ending, logged: LogContents | None) ->
         request = Request.objects.select_for_update(of=("self",)).select_related("model").filter(id=request_id).first()
         if request is None or request.status in Request.TRANSITIONS.terminal:
             return None
+        if request.lane == Lane.BATCH and ending.error_code == HighDemand.code:
+            ending = NO_PLACE
         if not Request.TRANSITIONS.allows(request.status, ending.status):  # it ran before: expired is failed then
-            ending = Ending(RequestStatus.FAILED, "", ending.error_code, ending.error_message)
+            ending = replace(ending, status=RequestStatus.FAILED)
         produced = saved_text(request.id, request.base_tokens, request.base_chars, logged)
         bill = _finish(request, {"attempt": request.attempt}, ending, produced, None)
         Partial.objects.filter(request_id=request.id).delete()

@@ -23,6 +23,7 @@ from chatsite.accounts.selectors import principal_of
 from chatsite.redis import close_async_client, sync_client
 from inference import keeping
 from inference import selectors as inference_selectors
+from inference.completions import crowd
 from quotas import prices as quota_prices
 from quotas import selectors as quota_selectors
 from quotas.models import Plan
@@ -92,6 +93,8 @@ def _fresh_caches() -> Iterator[None]:
     quota_prices.known_prices.clear()
     inference_selectors.known_models.clear()
     keeping.known_days.clear()
+    crowd.known_refused.clear()
+    crowd.known_crowds.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -102,6 +102,8 @@ async def _accept(
 ) -> Accepted:
     plan = await aplan_of(principal.organization_id)
     model = await selectors.arequire_model(call.model, plan.tier, plan.models)
+    if call.flex:  # before anything is encoded: a flood of those that are refused must cost little
+        crowd.check_early(principal.organization_id, model.name, call.n * len(call.prompts))
     choices = await _choices(model, principal, plan, call)
     may_fall_back = call.allow_fallback and call.portable and plan.allows(model.fallback)
     decided = await _decide(model, plan, principal, call, choices, may_fall_back)

@@ -59,6 +59,10 @@ _TYPE_NAMES = {
     "bool": "a boolean",
     "array": "an array",
     "object": "an object",
+    # As Python calls them: of what says which kind an object is
+    "list": "an array",
+    "dict": "an object",
+    "NoneType": "null",
 }
 _NOTHING_ALLOWED = re.compile(r"Expected `null`|Expected `(?:array|str)` of length <= 0")
 
@@ -68,7 +72,7 @@ def decode(kind: type[T], data: bytes) -> T:
     try:
         decoded: T = _decoder(kind).decode(data)  # type: ignore[arg-type] # of the cache
     except msgspec.ValidationError as error:
-        raise _explained(str(error)) from error
+        decoded = _by_last(kind, data, error)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if (fault := find_half_pair(data)) is not None:
             raise _faulty(fault) from error
@@ -78,6 +82,22 @@ def decode(kind: type[T], data: bytes) -> T:
     if (fault := find_fault(data, decoded)) is not None:
         raise _faulty(fault)
     return decoded
+
+
+def _by_last(kind: type[T], data: bytes, first: msgspec.ValidationError) -> T:
+    """What is wrong may be the value of a key that comes again. Only here, as to look twice takes twice as long."""
+    try:
+        return by_last(kind, data)
+    except msgspec.ValidationError as error:
+        # Without a type nothing has a name yet: a number that no reader takes is told as it was found first.
+        raise _explained(str(first if "`$[" in str(error) else error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _explained(str(first)) from first
+
+
+def by_last(kind: type[T], data: bytes) -> T:
+    """By the last value of each key alone. Raises as msgspec does."""
+    return msgspec.convert(msgspec.json.decode(data), kind)
 
 
 def _faulty(fault: Fault) -> InvalidInput:

@@ -11,9 +11,11 @@ import structlog
 from django.db import DatabaseError, InterfaceError
 
 from chatsite.accounts.errors import KeyPaused
+from chatsite.accounts.protocol import Principal
+from chatsite.accounts.selectors import caller_now
 from chatsite.concurrency import end_tasks
 from chatsite.database import run_db
-from chatsite.errors import AppError, InvalidInput, RateLimited, Unavailable
+from chatsite.errors import AppError, InvalidInput, NotAuthenticated, RateLimited, Unavailable
 from inference import events, tokenization
 from inference.completions.alignment import Alignment, PlacedToken
 from inference.completions.errors import CallCancelled, WaitedTooLong
@@ -159,13 +161,27 @@ def failure(result: Result) -> AppError | None:
             return None
         case RequestStatus.CANCELLED:  # by somebody else: its own caller is gone then
             return CallCancelled(retry_after=1)
-        case RequestStatus.EXPIRED if result.error_code == HighDemand.code:
-            return WaitedTooLong(retry_after=5)
         case RequestStatus.SHED:
             return HighDemand(retry_after=5)
+    if result.error_code == HighDemand.code:
+        return WaitedTooLong(retry_after=5)
     if result.error_code == "engine_rejected":
         return InvalidInput(result.error_message)
     return _refusal(result) or EngineUnavailable(result.error_message or None, retry_after=2)
+
+
+async def as_told_now(error: AppError, principal: Principal) -> AppError:
+    """The same, but to whom may do nothing any more as they would be told at once: another try would not help.
+
+    Raises KeyPaused, database errors.
+    """
+    if isinstance(error, CallCancelled) and not await run_db(_may_call, principal):
+        return NotAuthenticated("This call was cancelled, as its API key or account is not valid any more.")
+    return error
+
+
+def _may_call(principal: Principal) -> bool:
+    return caller_now(principal.user_id, principal.organization_id, principal.api_key_id) is not None
 
 
 # What a request of the batch lane may be refused for when it is to start

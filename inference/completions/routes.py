@@ -16,6 +16,7 @@ import structlog
 from django.conf import settings
 from redis.exceptions import RedisError
 
+from chatsite.accounts.protocol import Principal
 from chatsite.errors import AppError
 from chatsite.raw import Answer, Handler, JsonAnswer, RawRequest, Route, StreamAnswer
 from chatsite.scopes import Scope
@@ -26,7 +27,7 @@ from inference.completions.calls import Call, read_chat, read_completion
 from inference.completions.ending import cancel, go_on
 from inference.completions.errors import CallerGone
 from inference.completions.keyed import accept_once
-from inference.completions.reader import Ended, Piece, failure, follow
+from inference.completions.reader import Ended, Piece, as_told_now, failure, follow
 from inference.completions.wire import DONE, WAITING, AnswerHead, Chunks, Whole
 from inference.errors import UnknownModel
 from inference.models import Model
@@ -102,7 +103,7 @@ async def _complete(request: RawRequest, call: Call) -> Answer:
     else:
         route = f"POST {request.scope['path']}"
         accepted, reader = await accept_once(request.principal, route, key, request.body, call, caller_id)
-    return await _answer(request, call, accepted, Running(accepted, hold, reader))
+    return await _answer(request, call, accepted, Running(request.principal, accepted, hold, reader))
 
 
 async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: "Running") -> Answer:
@@ -122,9 +123,9 @@ async def _answer(request: RawRequest, call: Call, accepted: Accepted, running: 
             raise
     first = asyncio.ensure_future(anext(items))
     await asyncio.wait([first], timeout=FIRST_WORD_SECONDS)
-    if first.done() and isinstance(item := first.result(), Ended) and (error := failure(item.result)) is not None:
-        await items.aclose()
-        raise CallerGone if request.disconnected.is_set() else error
+    if first.done() and (error := first.exception()) is not None:
+        is_gone = isinstance(error, AppError) and request.disconnected.is_set()
+        raise CallerGone if is_gone else error
     return StreamAnswer(_chunks(call, accepted, first, items), headers)
 
 
@@ -132,21 +133,22 @@ class Running:
     """A call on its way. What of it still runs is cancelled when its last reader stops early or goes away, and for all
     readers when one choice has failed. `reader`: of a call that may have others."""
 
-    def __init__(self, accepted: Accepted, hold: Hold, reader: str | None) -> None:
-        self._hold = hold
+    def __init__(self, principal: Principal, accepted: Accepted, hold: Hold, reader: str | None) -> None:
+        self._principal, self._hold = principal, hold
         self._stay = readers.Stay(accepted.requests, reader, hold) if reader is not None else None
         self._requests = accepted.requests
         self._open = set(accepted.requests)
 
     async def items(self, model: Model | None) -> AsyncGenerator[Piece | Ended, None]:
-        """As `reader.follow`."""
+        """As `reader.follow`. Raises what made a choice fail."""
         try:
             async with aclosing(follow(self._requests, model)) as items:
                 async for item in items:
                     if isinstance(item, Ended):
                         self._open.discard(self._requests[item.choice])
-                        if failure(item.result) is not None:
+                        if (error := failure(item.result)) is not None:
                             self._go_on(cancel)
+                            raise await as_told_now(error, self._principal)
                     yield item
         finally:
             if not settings.COMPLETIONS_OUTLIVE_CALLERS:
@@ -203,8 +205,6 @@ async def _chunks(
         async for item in _from(first, items):
             if isinstance(item, Piece):
                 yield ahead + chunks.text(item.choice, item.text, item.logprobs)
-            elif (error := failure(item.result)) is not None:
-                raise error
             else:
                 results.append(item.result)
                 last = len(results) == len(accepted.requests)
@@ -259,8 +259,6 @@ async def _gather(whole: Whole, items: AsyncGenerator[Piece | Ended, None]) -> N
         async for item in items:
             if isinstance(item, Piece):
                 whole.add(item.choice, item.text, item.logprobs)
-            elif (error := failure(item.result)) is not None:
-                raise error
             else:
                 whole.results[item.choice] = item.result
 

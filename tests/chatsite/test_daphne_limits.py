@@ -104,6 +104,29 @@ def test_a_body_in_chunks_is_cut_at_the_limit(connection: Connection) -> None:
     assert connection.transport.disconnected
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: 99", b"Transfer-Encoding: chunked"])
+def test_who_sends_slowly_is_not_cut_off_before_the_answer_can_be_read(connection: Connection, length: bytes) -> None:
+    piece = b"b\r\n01234567890\r\n" if length.startswith(b"T") else b"01234567890"
+    connection.send(b"POST / HTTP/1.1\r\n" + length + b"\r\n\r\n")
+    for _ in range(8):
+        connection.send(piece)
+        connection.clock.advance(LINGER_SECONDS - 0.1)
+    assert connection.problem()[0].startswith(b"HTTP/1.1 413 ")
+    assert not connection.transport.disconnected
+    connection.clock.advance(0.1)
+    assert connection.transport.disconnected
+    assert connection.calls == []
+
+
+def test_a_refused_body_without_an_end_is_cut_off(connection: Connection) -> None:
+    connection.send(b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n")
+    for _ in range(int(BODY_SECONDS)):
+        assert not connection.transport.disconnected
+        connection.send(b"0")
+        connection.clock.advance(1)
+    assert connection.transport.disconnected
+
+
 def test_a_body_that_drips_is_refused_in_time(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> None:
     monkeypatch.setattr(daphne_limits, "BODY_SECONDS", 3.0)
     connection.send(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
