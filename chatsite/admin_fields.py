@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import CharField, Field, ForeignKey
 from django.http import HttpRequest
 
+from chatsite import typed
 from chatsite.text_checks import check_line
 
 
@@ -29,9 +30,11 @@ class KeySelect(AutocompleteSelect):
 
 
 class CheckedFields:
-    """Of admins and inlines: names are lines of text that can be seen, and keys are keys."""
+    """Of admins and inlines: names are lines of text that can be seen, keys are keys, numbers and dates are plain."""
 
     def formfield_for_dbfield(self, db_field: Field, request: HttpRequest, **kwargs: Any) -> Any:
+        if made := typed.field_for(db_field):
+            kwargs.setdefault("form_class", made)
         field: Any = super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[misc]
         if field is not None and type(db_field) is CharField and not db_field.choices:
             field.validators.append(check_line)

@@ -8,16 +8,18 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.views.main import SEARCH_VAR
+from django.contrib.admin.views.main import PAGE_VAR, SEARCH_VAR
 from django.core.exceptions import BadRequest
 from django.core.paginator import Paginator
-from django.db.models import Model, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db.models import IntegerField, Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
+from chatsite import typed
 from chatsite.admin_fields import CheckedFields, is_value
+from chatsite.admin_figures import readable
 from chatsite.admin_links import short
 from chatsite.ids import public_id
 
@@ -41,6 +43,16 @@ def parse_wanted(text: str) -> WantedId | None:
     """The id in `text`, as the API writes it or bare; None for anything else."""
     found = ID.fullmatch(text.strip()) if len(text) <= MAX_TERM else None
     return WantedId(UUID(found["id"]), (found["prefix"] or "").lower()) if found else None
+
+
+def _is_plain(query: QueryDict) -> bool:
+    """Without NUL, which may stand in what is searched for alone; and the number of the page is one."""
+    texts = [value for name, values in query.lists() if name != SEARCH_VAR for value in values]
+    return not any("\0" in each for each in [*query, *texts]) and all(map(typed.is_whole, query.getlist(PAGE_VAR)))
+
+
+def _is_year(text: str) -> bool:
+    return typed.is_whole(text) and int(text) in typed.YEARS
 
 
 class Results(ChangeList):
@@ -81,6 +93,20 @@ class SearchableAdmin(CheckedFields, ModelAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return Results
 
+    def get_list_display(self, request: HttpRequest) -> Sequence[Any]:
+        """Numbers with their thousands apart."""
+        return [readable(self.model, each) for each in super().get_list_display(request)]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """On a page to look at, too; where a number is typed it stays one."""
+        found = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return found
+        return [
+            (title, {**part, "fields": [readable(self.model, each) for each in part["fields"]]})
+            for title, part in found
+        ]
+
     def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
         """Not empty where ids can be found: Django shows a search box only then."""
         return super().get_search_fields(request) or (["pk"] if self.id_lookups else [])
@@ -110,8 +136,7 @@ class SearchableAdmin(CheckedFields, ModelAdmin):
         return Q(**{name: value})
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        wrong = [name for name, values in request.GET.lists() if name != SEARCH_VAR and "\0" in "".join(values)]
-        if wrong or any("\0" in name for name in request.GET):
+        if not _is_plain(request.GET):
             return HttpResponseRedirect(request.path)
         if not all(is_value(self.opts.pk, key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest("This is no key of a row.")
@@ -131,7 +156,7 @@ class SearchableAdmin(CheckedFields, ModelAdmin):
         field = next((each for each in self.opts.get_fields() if each.name == name), None)
         if parts and field is not None and field.is_relation and parts[0] in ("pk", field.target_field.name):
             parts = parts[1:]
-        if set(parts) - FILTER_PARTS or ("year" in parts and not (value.isdecimal() and 1 <= int(value[:6]) <= 9999)):
+        if set(parts) - FILTER_PARTS or ("year" in parts and not _is_year(value)):
             return False
         return bool(super().lookup_allowed(lookup, value, request))
 
@@ -148,7 +173,7 @@ class SearchableAdmin(CheckedFields, ModelAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Model | None:
         """A public id is as good as a UUID in an address."""
-        if "\0" in object_id:
+        if "\0" in object_id or (isinstance(self.opts.pk, IntegerField) and not typed.is_whole(object_id)):
             return None
         wanted = parse_wanted(object_id)
         if wanted is not None and wanted.prefix and wanted.prefix == self.id_prefix:

@@ -14,8 +14,9 @@
 | chatsite.E010 | OIDC_ISSUER is not an address, or in production not HTTPS |
 | chatsite.W011 | mails are printed instead of sent |
 | chatsite.E012 | TRUSTED_PROXIES is negative |
-| chatsite.W013 | SITE_URL is missing: links in mails have the host and port that a request names |
+| chatsite.W013 | SITE_URL is missing: mails with links are printed, with the host and port of a request, or not sent |
 | chatsite.E014 | SITE_URL is not the address of a site, or in production not HTTPS while cookies are |
+| chatsite.E015 | in production SITE_URL is missing, and mails are sent |
 """
 
 import secrets
@@ -31,10 +32,14 @@ from django.db import connections
 from redis import Redis
 from redis.exceptions import RedisError
 
+from chatsite import mailing
+
 TAG = "chatsite"
 ENVIRONMENTS = ("development", "production")
 MINIMUM_SECRET_LENGTH = 32
 CONNECT_SECONDS = 2
+NO_LINKS = "SITE_URL is missing, so mails with links, as sign-up and password resets need them, are not sent."
+SET_SITE_URL = "Set SITE_URL to the site's address, such as https://chat.example.org."
 
 
 @register(TAG)
@@ -89,14 +94,21 @@ def settings_problems() -> list[CheckMessage]:
 def address_problems() -> list[CheckMessage]:
     """Of the site's own address, which is in mails."""
     if not settings.SITE_URL:
-        hint = "Set it to the site's address, such as https://chat.example.org."
-        return [Warning("SITE_URL is missing.", hint=hint, id="chatsite.W013")] if settings.PRODUCTION else []
+        return _without_an_address()
     address = urlsplit(settings.SITE_URL)
     schemes = {"https"} if settings.PRODUCTION and settings.SESSION_COOKIE_SECURE else {"http", "https"}
     if address.scheme in schemes and address.hostname and not (address.path or address.query or address.fragment):
         return []
     hint = "Give the scheme, the host and, if need be, the port, such as https://chat.example.org."
     return [Error(f"SITE_URL is {settings.SITE_URL!r}.", hint=hint, id="chatsite.E014")]
+
+
+def _without_an_address() -> list[CheckMessage]:
+    if not mailing.is_sent():
+        missing = Warning("SITE_URL is missing.", hint=SET_SITE_URL, id="chatsite.W013")
+        return [missing] if settings.PRODUCTION else []
+    kind, number = (Error, "chatsite.E015") if settings.PRODUCTION else (Warning, "chatsite.W013")
+    return [kind(NO_LINKS, hint=SET_SITE_URL, id=number)]
 
 
 def account_problems() -> list[CheckMessage]:
@@ -113,7 +125,7 @@ def account_problems() -> list[CheckMessage]:
     if settings.TRUSTED_PROXIES < 0:
         hint = "Say how many proxies of yours are in front of the site; 0 for none."
         problems.append(Error("TRUSTED_PROXIES is negative.", hint=hint, id="chatsite.E012"))
-    if settings.PRODUCTION and settings.EMAIL_BACKEND.endswith(".console.EmailBackend"):
+    if settings.PRODUCTION and settings.EMAIL_BACKEND == mailing.PRINTED:
         hint = "Set EMAIL_URL; until then, links that let people in are in the logs."
         problems.append(Warning("Mails are printed instead of sent.", hint=hint, id="chatsite.W011"))
     return problems

@@ -22,7 +22,7 @@ SITE_NAME = env.str("SITE_NAME", "chatsite")  # in titles and mails
 INSECURE_SECRET_KEY = "insecure-development-key-do-not-use-it-in-production"
 SECRET_KEY = env.str("SECRET_KEY", INSECURE_SECRET_KEY)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", [] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]", "testserver"])
-SITE_URL = env.str("SITE_URL", "").rstrip("/")  # of links in mails; without it, the address that a request names
+SITE_URL = env.str("SITE_URL", "").rstrip("/")  # of links in mails, which are not sent without it
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", [])
 STATE_DIR = env.path("CHATSITE_STATE", BASE_DIR / "var")
 MODELS_FILE = env.path("CHATSITE_MODELS", BASE_DIR / "models.toml")
@@ -157,9 +157,14 @@ ACCOUNT_EMAIL_CONFIRMATION_EXPIRE_DAYS = 3
 ACCOUNT_EMAIL_CONFIRMATION_AUTHENTICATED_REDIRECT_URL = "/account/"
 PASSWORD_RESET_TIMEOUT = 3600  # seconds
 ACCOUNT_REAUTHENTICATION_REQUIRED = True  # the password again, before the address is changed or sign-ins are removed
-# Guessing: by address of the client, and by account, whoever asks. Counted in the cache: while it is away nobody can
-# sign in.
-ACCOUNT_RATE_LIMITS = {"login": "30/m/ip", "login_failed": "10/m/ip,5/5m/key"}
+# Guessing (chatsite.accounts.lockout). Counted in the cache: while it is away nobody can sign in.
+ACCOUNT_RATE_LIMITS = {
+    "login": "30/m/ip",
+    "login_failed": "10/m/ip",  # for any account
+    "login_failed_place": "5/5m/key",  # for one account from one network, or in one browser that is known to it
+    "login_failed_place_longer": "10/30m/key",
+    "login_failed_account": "30/30m/key",  # for one account from all networks, and apart in all known browsers
+}
 # How many proxies in front are trusted to say in X-Forwarded-For who the client is
 TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", 0)
 ALLAUTH_TRUSTED_PROXY_COUNT = TRUSTED_PROXIES

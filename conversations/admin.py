@@ -87,8 +87,8 @@ class ConversationAdmin(ReadWithReason, LookOnlyAdmin):
         return row_link("accounts_organization", row.organization_id, row.organization.name).html
 
     @admin.display(description="messages")
-    def turns(self, row: Any) -> int:
-        return int(row.message_count)
+    def turns(self, row: Any) -> str:
+        return f"{row.message_count:,}"
 
     @admin.display(description="see also")
     def see(self, row: Conversation) -> str:

@@ -86,7 +86,7 @@ class Message(models.Model):
     error_code = models.CharField(max_length=64, blank=True)
     error_message = models.CharField(max_length=500, blank=True)
     request_id = models.UUIDField(null=True)  # the last one
-    feedback = models.SmallIntegerField(default=0, choices=Feedback.choices)
+    feedback = models.SmallIntegerField(default=0, db_default=0, choices=Feedback.choices)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -117,9 +117,11 @@ class Share(models.Model):
     token = models.CharField(max_length=32, unique=True, default=new_token, editable=False)
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="shares")
     leaf = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="+")  # the last turn that is shown
-    title = models.CharField(max_length=200, blank=True)
-    turns = ArrayField(models.UUIDField(), default=list)  # oldest first
-    lengths = ArrayField(models.PositiveIntegerField(), default=list)  # of each in characters: what came later is cut
+    title = models.CharField(max_length=200, blank=True, default="", db_default="")
+    turns = ArrayField(models.UUIDField(), default=list, db_default=[])  # oldest first
+    lengths = ArrayField(  # of each in characters: what came later is cut
+        models.PositiveIntegerField(), default=list, db_default=[]
+    )
     created_at = models.DateTimeField(default=timezone.now)
     revoked_at = models.DateTimeField(null=True, blank=True)
 

@@ -14,6 +14,7 @@ from django.utils.html import format_html, format_html_join
 from redis.exceptions import RedisError
 
 from chatsite.accounts.admin_people import OfPeopleAdmin
+from chatsite.admin_figures import figure
 from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import NOTHING, Link, joined, list_link, row_link
 from chatsite.look_only import LookOnlyAdmin
@@ -37,7 +38,7 @@ STATUSES = {"succeeded": "good", "running": "busy", "queued": "busy", "cancelled
 
 
 def money(amount: Decimal) -> str:
-    return f"{amount.normalize():f} {settings.CURRENCY}"
+    return f"{figure(amount)} {settings.CURRENCY}"
 
 
 def badge(text: str, kind: str) -> str:
@@ -75,11 +76,11 @@ class ModelAdmin(LookOnlyAdmin):
 
     @admin.display(description="input price", ordering="price_input")
     def input_price(self, row: Model) -> str:
-        return f"{row.price_input.normalize():f}"
+        return figure(row.price_input)
 
     @admin.display(description="output price", ordering="price_output")
     def output_price(self, row: Model) -> str:
-        return f"{row.price_output.normalize():f}"
+        return figure(row.price_output)
 
     @admin.display(description="see also")
     def see(self, row: Model) -> str:
@@ -194,7 +195,7 @@ class RequestAdmin(OfPeopleAdmin):
 
     @admin.display(description="tokens in / out")
     def tokens(self, row: Request) -> str:
-        return f"{row.prompt_tokens} / {row.output_tokens}"
+        return f"{row.prompt_tokens:,} / {row.output_tokens:,}"
 
     @admin.display(description="first token after")
     def waited(self, row: Request) -> str:

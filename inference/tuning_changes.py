@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, get_type_hints
 
 from django.db import IntegrityError, transaction
@@ -83,12 +84,12 @@ def in_words(name: str) -> str:
 
 
 def shown(value: Value) -> str:
-    """For people: exact, but no ".0"."""
+    """For people: exact, but no ".0", and no exponent."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(int(value)) if float(value).is_integer() else repr(value)
+    return str(int(value)) if float(value).is_integer() else f"{Decimal(repr(value)):f}"
 
 
 def _walk(section: Section, path: str = "") -> Iterator[Setting]:

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 
+from chatsite import typed
 from inference.scheduling.settings import LANES, InvalidSettings, SchedulerSettings
 from inference.tuning_changes import SETTINGS, Setting, Value, differing_paths, in_words, nested, shown
 from inference.tuning_texts import SECTIONS, text_of
@@ -141,7 +142,7 @@ def _field(setting: Setting, *, disabled: bool) -> forms.Field:
         "widget": forms.TextInput(attributes),
         "error_messages": {"invalid": wrong, "required": wrong},
     }
-    made = forms.IntegerField(**given) if whole else forms.FloatField(**given)
+    made = typed.WholeField(**given) if whole else typed.FigureField(**given)
     outside = f"Must be within {figure(setting.low)} and {figure(setting.high)}."
     made.validators += [MinValueValidator(setting.low, outside), MaxValueValidator(setting.high, outside)]
     return made

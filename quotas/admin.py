@@ -11,6 +11,7 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from chatsite.accounts.admin_people import OfPeopleAdmin
+from chatsite.admin_figures import figure
 from chatsite.admin_filters import MadeFilter
 from chatsite.admin_links import NOTHING, id_link, list_link, row_link
 from chatsite.admin_search import SearchableAdmin
@@ -50,6 +51,10 @@ class PlanForm(forms.ModelForm):
             gone = [(name, f"{name} (gone)") for name in self.instance.models if (name, name) not in model_names()]
             chosen: Any = self.fields["models"]
             chosen.choices = [*model_names(), *gone]
+
+    def clean_models(self) -> list[str]:
+        """Each once, however often a hand-made form names it."""
+        return list(dict.fromkeys(self.cleaned_data["models"]))
 
     def clean_tokens_per_minute(self) -> int:
         return self._positive("tokens_per_minute", "A plan needs at least one token a minute.")
@@ -102,7 +107,7 @@ class PlanAdmin(SearchableAdmin):
 
     @admin.display(description="organizations")
     def organizations(self, row: Any) -> str:
-        return list_link("quotas_subscription", str(row.subscribers), plan__id__exact=row.pk).html
+        return list_link("quotas_subscription", f"{row.subscribers:,}", plan__id__exact=row.pk).html
 
     @admin.action(description="Make this the default for new organizations", permissions=["change"])
     def make_default(self, request: HttpRequest, queryset: QuerySet[Plan]) -> None:
@@ -198,8 +203,8 @@ class LedgerEntryAdmin(Refunding, OfPeopleAdmin):
 
     @admin.display(description="tokens in / cached / out")
     def tokens(self, row: LedgerEntry) -> str:
-        return f"{row.input} / {row.cached} / {row.output}"
+        return f"{row.input:,} / {row.cached:,} / {row.output:,}"
 
     @admin.display(description=f"cost in {settings.CURRENCY}")
     def money(self, row: LedgerEntry) -> str:
-        return f"{row.cost.normalize():f}"
+        return figure(row.cost)

@@ -1,5 +1,6 @@
 """Prices, budgets and emergency stops in the admin."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,8 @@ from quotas.money import shown
 from quotas.prices import AHEAD, known_prices
 from quotas.selectors import known_plans
 
+FURTHEST = timedelta(days=2 * 365 + 1)  # that a price may begin ahead of its time
+
 
 def model_names() -> list[tuple[str, str]]:
     """Names of models, as choices; models are few."""
@@ -35,6 +38,8 @@ class PriceForm(forms.ModelForm):
 
     def clean_valid_from(self) -> Any:
         begins = self.cleaned_data["valid_from"]
+        if begins > timezone.now() + FURTHEST:
+            raise forms.ValidationError("A price begins within two years: look at the year again.")
         if begins < timezone.now() + AHEAD:
             raise forms.ValidationError("A price begins in the future: what is accepted already is billed as promised.")
         return begins

@@ -15,6 +15,7 @@ from django.template.response import TemplateResponse
 
 from chatsite.accounts.admin_people import OfPeopleAdmin
 from chatsite.accounts.models import ApiKey, Organization, User
+from chatsite.admin_figures import figure
 from chatsite.admin_links import Link, row_link, short_link
 from chatsite.ids import public_id
 from chatsite.look_only import LookOnlyAdmin
@@ -57,7 +58,7 @@ class RolledAdmin(OfPeopleAdmin):
 
     @admin.display(description=f"cost in {settings.CURRENCY}")
     def money(self, row: Any) -> str:
-        return f"{row.cost.normalize():f}"
+        return figure(row.cost)
 
 
 _USE: Final = ["requests", "tokens", "money"]
@@ -214,8 +215,8 @@ class UsageFindingAdmin(LookOnlyAdmin):
 
     @admin.display(description="in the ledger")
     def right(self, row: UsageFinding) -> str:
-        return f"{row.in_ledger.normalize():f}"
+        return figure(row.in_ledger)
 
     @admin.display(description="found")
     def wrong(self, row: UsageFinding) -> str:
-        return f"{row.found.normalize():f}"
+        return figure(row.found)

@@ -60,6 +60,7 @@ WEIGHT: dict[str, Any] = {
     "max_digits": 7,
     "decimal_places": 3,
     "default": Decimal(1),
+    "db_default": Decimal(1),
     "validators": [
         MinValueValidator(LEAST_WEIGHT, f"More than 0: at least {LEAST_WEIGHT}."),
         MaxValueValidator(MOST_WEIGHT, f"At most {MOST_WEIGHT:,}."),
@@ -116,11 +117,16 @@ class Plan(models.Model):
         max_length=16,
         choices=Isolation.choices,
         default=Isolation.OWN,
+        db_default=Isolation.OWN,
         help_text="A shared cache is faster, and its timing tells whether somebody has sent the same beginning.",
     )
     is_default = models.BooleanField(default=False, help_text="Given to new organizations")
     models = ArrayField(
-        models.CharField(max_length=100), default=list, blank=True, help_text="None chosen: all that the tier has"
+        models.CharField(max_length=100),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="None chosen: all that the tier has",
     )
 
     class Meta:

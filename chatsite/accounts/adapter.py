@@ -11,12 +11,13 @@ from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.utils import build_absolute_uri
 from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied, ValidationError
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from chatsite.accounts import invitations, lockout, services, sessions
+from chatsite import mailing
+from chatsite.accounts import invitations, known_browsers, lockout, services, sessions
 from chatsite.accounts.errors import MailNotSent, ProviderFailed
 from chatsite.accounts.models import User
 from chatsite.accounts.protocol import Actor, Via
@@ -87,24 +88,31 @@ class AccountAdapter(DefaultAccountAdapter):
     # Guessing
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        try:
-            super().pre_authenticate(request, **credentials)
-        except ValidationError:
+        """In place of allauth's, which counts by account alone. What it took is given back if the password is right."""
+        counts = self._counts(request, str(credentials.get("email", "")).lower())
+        self._login_failed_rl_usage = lockout.take(request, counts)
+        if self._login_failed_rl_usage is None:
             log.warning("sign-in locked", client=self.get_client_ip(request))
-            key = self._get_login_attempts_cache_key(request, **credentials)
-            raise ImmediateHttpResponse(lockout.locked_page(request, key)) from None
+            raise ImmediateHttpResponse(lockout.locked_page(request, counts))
 
     def authentication_failed(self, request: HttpRequest, **credentials: Any) -> None:
         log.info("sign-in failed", client=self.get_client_ip(request))
 
-    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Counted by account alone: the site may have several host names.
-
-        Those who are signed in and show once more that it is them are counted apart, or others could keep them from it.
-        """
-        email = str(credentials.get("email", "")).lower()
+    @staticmethod
+    def _counts(request: HttpRequest, email: str) -> list[lockout.Count]:
         user = getattr(request, "user", None)
-        return f"user:{user.pk}" if isinstance(user, User) and user.email == email else email
+        if isinstance(user, User) and user.email == email:
+            return lockout.of_user(user.pk)
+        return lockout.of_address(request, email)
+
+    def _delete_login_attempts_cached_email(self, request: HttpRequest, **credentials: Any) -> None:
+        """After a password was reset."""
+        lockout.unlock(str(credentials["email"]).lower())
+
+    def post_login(self, request: HttpRequest, user: Any, **how: Any) -> HttpResponse:
+        response: HttpResponse = super().post_login(request, user, **how)
+        known_browsers.remember(request, response, user.email)
+        return response
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """The client as the trusted proxies name it; where they do not, who connected. Both are in logs and limits."""
@@ -124,7 +132,10 @@ class AccountAdapter(DefaultAccountAdapter):
     # Mail
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Raises MailNotSent."""
+        """Raises MailNotSent; also where its links would have the host of the request, which strangers can choose."""
+        if not settings.SITE_URL and mailing.is_sent():
+            log.error("mail not sent", mail=template_prefix, error="SITE_URL is missing")
+            raise MailNotSent
         links = {name: self._site_url(link) for name, link in context.items() if name.endswith("_url")}
         about = {"site_name": settings.SITE_NAME, "signup_open": settings.SIGNUP_OPEN, "site_url": self._site_url()}
         try:
@@ -134,7 +145,7 @@ class AccountAdapter(DefaultAccountAdapter):
             raise MailNotSent from error
 
     def _site_url(self, link: str = "/") -> str:
-        """A link of a mail, with the address that the operator gave the site; else with the one that was asked."""
+        """A link of a mail, with the address that the operator gave the site; in printed mails else with that asked."""
         if settings.SITE_URL:
             return urljoin(settings.SITE_URL, urlunsplit(urlsplit(link)._replace(scheme="", netloc="")))
         return str(build_absolute_uri(self.request, link))

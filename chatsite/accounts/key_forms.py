@@ -6,7 +6,7 @@ from typing import Any, Final
 from django import forms
 from django.utils import timezone
 
-from chatsite import scopes
+from chatsite import scopes, typed
 from chatsite.accounts.forms import LineField
 from chatsite.accounts.keys import Terms
 from chatsite.accounts.limit_forms import LimitsForm
@@ -33,12 +33,10 @@ class ExpiryForm(forms.Form):
         initial=NEVER,
         error_messages={"invalid_choice": "Choose when the key expires."},
     )
-    expires_on = forms.DateField(
+    expires_on = typed.DayField(
         label="Last day",
         required=False,
         widget=forms.DateInput(format="%Y-%m-%d", attrs={"type": "date"}),
-        input_formats=["%Y-%m-%d"],
-        error_messages={"invalid": "Write the date as 2026-01-31."},
     )
 
     def clean(self) -> dict[str, Any]:

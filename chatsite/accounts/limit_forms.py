@@ -6,6 +6,7 @@ from typing import Any, Final
 from django import forms
 from django.conf import settings
 
+from chatsite import typed
 from chatsite.accounts.models import LIMITS
 
 MAX_LIMIT: Final = 1_000_000_000
@@ -15,9 +16,9 @@ MAX_COST: Final = Decimal(1_000_000_000)
 WIDGET: Final = {"autocomplete": "off"}
 
 
-def count_field(label: str, most: int) -> forms.IntegerField:
+def count_field(label: str, most: int) -> typed.WholeField:
     """A whole number, or nothing."""
-    return forms.IntegerField(
+    return typed.WholeField(
         label=label,
         required=False,
         min_value=1,
@@ -31,9 +32,9 @@ def count_field(label: str, most: int) -> forms.IntegerField:
     )
 
 
-def cost_field(label: str) -> forms.DecimalField:
+def cost_field(label: str) -> typed.AmountField:
     """An amount of money with cents, or nothing."""
-    return forms.DecimalField(
+    return typed.AmountField(
         label=label,
         required=False,
         min_value=LEAST_COST,

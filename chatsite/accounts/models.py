@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.functions import RandomUUID
 from django.db import models, transaction
 from django.db.models.functions import Lower
 from django.utils import timezone
@@ -273,7 +274,7 @@ def default_scopes() -> list[str]:
 class ApiKey(Limited):
     """A program's credential. Only a hash and a short visible prefix are kept; the key itself is shown once.
 
-    Limits are shared by the keys of a chain. Where the key has none, those of its member and the plan apply alone.
+    Keys that replace one another are a chain, and share limits. Without any, those of member and plan apply alone.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -282,7 +283,7 @@ class ApiKey(Limited):
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16)
     digest = models.CharField(max_length=64, unique=True)  # SHA-256 in hex: the key has 256 random bits, so no salt
-    scopes = ArrayField(models.CharField(max_length=16), default=default_scopes)
+    scopes = ArrayField(models.CharField(max_length=16), default=default_scopes, db_default=default_scopes())
     created_at = models.DateTimeField(default=timezone.now)
     last_used_at = models.DateTimeField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -293,7 +294,7 @@ class ApiKey(Limited):
     replaced_by = models.OneToOneField(
         "self", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="rotated_from"
     )
-    chain_id = models.UUIDField(default=new_id, editable=False, db_index=True)  # of keys that replace one another
+    chain_id = models.UUIDField(default=new_id, db_default=RandomUUID(), editable=False, db_index=True)  # its chain
 
     class Meta:
         verbose_name = "API key"

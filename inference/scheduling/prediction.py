@@ -55,7 +55,8 @@ class Order:
         if before <= 0 or waiting < LEAST_QUEUE:
             return before
         x, a = min(before / waiting, 1.0), self.mean / max(1 - self.mean, LEAST_REST)
-        return waiting * sum(x ** (a * k + 1) / (a * k + 1) for k in range(ORDER_TERMS))
+        terms = (x ** (a * k + 1) / (a * k + 1) for k in range(ORDER_TERMS))
+        return waiting * float(sum(terms))
 
 
 def lane_share(settings: SchedulerSettings, lane: str, backlogged: frozenset[str]) -> float:

@@ -14,6 +14,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from redis.exceptions import RedisError
 
+from chatsite import typed
 from chatsite.accounts.models import User
 from chatsite.admin_links import id_link, list_link
 from chatsite.errors import AppError
@@ -29,7 +30,7 @@ NO_REDIS = "The counters of budgets do not answer. Nothing was refunded; try aga
 
 
 class RefundForm(forms.Form):
-    amount = forms.DecimalField(
+    amount = typed.AmountField(
         min_value=Decimal("1e-10"),
         max_digits=20,
         decimal_places=10,
@@ -41,7 +42,7 @@ class RefundForm(forms.Form):
         },
     )
     reason = forms.CharField(max_length=MOST_REASON, error_messages={"required": "Say why."})
-    after = forms.IntegerField(widget=forms.HiddenInput)
+    after = typed.WholeField(widget=forms.HiddenInput)
 
 
 class Refunding(LookOnlyAdmin):

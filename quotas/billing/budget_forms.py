@@ -7,6 +7,7 @@ from uuid import UUID
 from django import forms
 from django.conf import settings
 
+from chatsite import typed
 from chatsite.accounts.models import ApiKey, Membership, Organization
 from chatsite.accounts.selectors import working
 from quotas.billing.budgeting import Terms
@@ -39,7 +40,7 @@ class BudgetForm(forms.Form):
     """`present`: the budget that is changed."""
 
     whose = forms.ChoiceField(label="For", error_messages=WRONG)
-    amount = forms.DecimalField(
+    amount = typed.AmountField(
         label="Limit",
         max_digits=MOST_DIGITS,
         widget=forms.TextInput(attrs={"autocomplete": "off", "inputmode": "decimal"}),
@@ -60,7 +61,7 @@ class BudgetForm(forms.Form):
         choices=[(Budget.Period.MONTH.value, "a calendar month (UTC)"), (Budget.Period.ROLLING.value, "the last days")],
         error_messages=WRONG,
     )
-    days = forms.IntegerField(
+    days = typed.WholeField(
         label="Days",
         required=False,
         min_value=1,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.core.mail.backends.locmem import EmailBackend
 from django.template.loader import render_to_string
 from django.test import Client, RequestFactory
 
@@ -112,8 +113,30 @@ def test_links_in_mails_have_the_address_that_the_operator_gave(
         assert links[-1] == f"{SITE}/" and f"{SITE}/accounts/" in links[0]
 
 
+class Sent(EmailBackend):
+    """A backend of which the site cannot know that its mails stay here."""
+
+
 @pytest.mark.django_db
-def test_without_it_they_have_the_address_that_was_asked(client: Client, settings: Any, person: Person) -> None:
+@pytest.mark.parametrize("host", ["testserver:6666", "testserver", "localhost:1"])
+def test_without_it_no_link_is_sent(settings: Any, person: Person, host: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings.SITE_URL, settings.EMAIL_BACKEND = "", f"{__name__}.Sent"
+    client = Client(raise_request_exception=False)
+    headers = {"host": host}
+    assert sign_up(client, "new@example.com", headers=headers).status_code == 503
+    assert not User.objects.filter(email="new@example.com").exists()
+    assert sign_up(client, person.user.email, headers=headers).status_code == 503
+    for email in (person.user.email, "nobody@example.com"):
+        answer = client.post("/accounts/password/reset/", {"email": email}, headers=headers)
+        assert answer.status_code == 503, "whoever the address belongs to"
+    assert mail.outbox == []
+    assert caplog.text.count("SITE_URL is missing") == 4
+
+
+@pytest.mark.django_db
+def test_without_it_printed_mails_have_the_address_that_was_asked(
+    client: Client, settings: Any, person: Person
+) -> None:
     settings.SITE_URL = ""
     User.objects.filter(pk=person.user.pk).update(email="ada@example.com")
     assert re.findall(r"http://testserver/(\w*)", mailed(client, "testserver")) == ["accounts", ""]

@@ -216,6 +216,27 @@ def test_a_site_without_an_address_of_its_own_is_warned_of(production: Any, stri
     checks.refuse_unsafe_start()
 
 
+SMTP = "django.core.mail.backends.smtp.EmailBackend"
+
+
+def test_production_that_sends_mails_has_an_address(production: Any, strict_database: None) -> None:
+    production.SITE_URL, production.EMAIL_BACKEND = "", SMTP
+    assert ids(checks.check_installation()) == {"chatsite.E015"}
+    with pytest.raises(ImproperlyConfigured, match=r"SITE_URL is missing[^\n]* not sent.\n\tHINT: Set SITE_URL"):
+        checks.refuse_unsafe_start()
+    production.SITE_URL = "https://chat.example.org"
+    assert checks.check_installation() == []
+
+
+def test_for_trying_out_it_is_a_warning(settings: Any) -> None:
+    settings.SITE_URL, settings.EMAIL_BACKEND = "", SMTP
+    assert ids(checks.check_installation()) == {"chatsite.W013"}
+    checks.refuse_unsafe_start()
+    for kept in ("console", "filebased", "locmem", "dummy"):
+        settings.EMAIL_BACKEND = f"django.core.mail.backends.{kept}.EmailBackend"
+        assert checks.check_installation() == []
+
+
 @pytest.mark.parametrize(
     "address", ["chat.example.org", "http://chat.example.org", "https://", "https://chat.example.org/chat", "x"]
 )

@@ -5,8 +5,10 @@ import socket
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from chatsite.operations import site as site_module
 from chatsite.operations.site import CannotStartError, Site, SiteOptions
@@ -103,3 +105,33 @@ def test_the_address_in_mails_is_where_it_listens(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert site_module._environment(replace(options, host=host, port=8000)).get("SITE_URL") == url
+
+
+@pytest.mark.parametrize(
+    ("host", "backend", "said"),
+    [
+        ("0.0.0.0", "smtp", True),
+        ("127.0.0.1", "smtp", False),
+        ("0.0.0.0", "console", False),
+        ("127.0.0.1", "console", False),
+    ],
+)
+def test_where_mails_would_have_no_address_to_link_to_it_is_said_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    capsys: pytest.CaptureFixture[str],
+    host: str,
+    backend: str,
+    said: bool,
+) -> None:
+    async def run(site: Site) -> int:
+        return 0
+
+    for name in ("SITE_URL", "ALLOWED_HOSTS", "PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOST", host)
+    monkeypatch.setattr(Site, "run", run)
+    settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
+    with pytest.raises(SystemExit):
+        call_command("up")
+    assert ("SITE_URL is missing" in capsys.readouterr().err) == said

@@ -133,7 +133,7 @@ def test_switches_are_switched(staff: Client) -> None:
     [
         ("lease.lease_seconds", "0.01", "Must be within 0.1 and 3,600."),
         ("lease.max_attempts", "101", "Must be within 1 and 100."),
-        ("lanes.free.weight", "1e7", "Must be within 0.001 and 1,000,000."),
+        ("lanes.free.weight", "10000000", "Must be within 0.001 and 1,000,000."),
         ("lanes.paid.timeout_seconds", "-1", "Must be within 0.1 and 604,800."),
         ("lease.lease_seconds", "long", "Enter a number."),
         ("lease.lease_seconds", "nan", "Enter a number."),

@@ -185,6 +185,18 @@ def test_a_hand_made_organization_is_refused_in_words(staff: Client, value: str)
     assert staff.get(address, {"organization": value}).status_code == 200
 
 
+def test_a_plan_names_a_model_once(staff: Client) -> None:
+    for name in ("small", "large"):
+        make_model(name)
+    plan = Plan.objects.get(name="free")
+    form = {**plan_form(), "models": ["small", "large", "small", "small"]}
+    assert staff.post(reverse("admin:quotas_plan_change", args=[plan.pk]), form).status_code == 302
+    assert Plan.objects.get(name="free").models == ["small", "large"]
+    add = reverse("admin:quotas_plan_add")
+    assert staff.post(add, {**form, "name": "new", "models": ["small", "small"]}).status_code == 302
+    assert Plan.objects.get(name="new").models == ["small"]
+
+
 def test_a_plan_without_models_has_all_and_one_with_some_has_these(staff: Client, make_person: Any) -> None:
     person, small, big = make_person("finn@example.com", plan="free"), make_model("small"), make_model("big")
     address = reverse("admin:quotas_plan_change", args=[Plan.objects.get(name="free").pk])
@@ -271,6 +283,39 @@ def test_prices_are_added_and_taken_back_before_they_begin(staff: Client, person
     assert staff.post(reverse("admin:quotas_price_change", args=[second.pk]), price_form(tomorrow)).status_code == 403
     assert staff.post(reverse("admin:quotas_price_delete", args=[second.pk]), {"post": "yes"}).status_code == 302
     assert Price.objects.get() == first
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"valid_from_0": "0001-01-01"}, "The year has to be from 1970 to 2099."),
+        ({"valid_from_0": "9999-12-31", "valid_from_1": "23:59:59"}, "The year has to be from 1970 to 2099."),
+        ({"valid_from_0": "2001-01-01"}, "A price begins in the future"),
+        ({"valid_from_0": "2062-01-01"}, "A price begins within two years: look at the year again."),
+        ({"valid_from_0": "03/04/2027"}, "Write the date as 2026-01-31."),
+        ({"valid_from_0": "2027-02-30"}, "Write the date as 2026-01-31."),
+        ({"valid_from_1": "9 am"}, "Write the time as 14:05."),
+        ({"valid_from_0": "", "valid_from_1": ""}, "This field is required."),
+        ({"input": "1_0"}, "Enter a number."),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland", "America/Los_Angeles"])
+def test_a_price_that_begins_at_a_mistyped_time_is_refused_in_words(
+    staff: Client, changes: dict[str, str], said: str, zone: str
+) -> None:
+    make_model()
+    staff.cookies["timezone"] = zone
+    page = staff.post(reverse("admin:quotas_price_add"), price_form(timezone.now() + timedelta(days=2), **changes))
+    assert page.status_code == 200 and said in page.content.decode()
+    assert not Price.objects.exists()
+
+
+@pytest.mark.parametrize("days", [1, 700])
+def test_a_price_may_be_announced_long_before(staff: Client, days: int) -> None:
+    make_model()
+    begins = (timezone.now() + timedelta(days=days)).replace(microsecond=0)
+    assert staff.post(reverse("admin:quotas_price_add"), price_form(begins)).status_code == 302
+    assert Price.objects.get().valid_from == begins
 
 
 def test_a_stop_is_added_once_and_deleted(staff: Client, person: Person) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from chatsite import checks, mailing
 from chatsite.operations.site import Site, SiteOptions
 from inference.catalog import InvalidModelsFile, read_models
 
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         server = os.environ.get("ASGI_SERVER") or ASGI_SERVERS[0]
         if server not in ASGI_SERVERS:
             raise CommandError(f"ASGI_SERVER is {server!r}: use one of {', '.join(ASGI_SERVERS)}")
-        site = SiteOptions(
+        options_of_site = SiteOptions(
             root=settings.BASE_DIR,
             state=settings.STATE_DIR.absolute(),
             host=os.environ.get("HOST") or "127.0.0.1",
@@ -41,7 +42,10 @@ class Command(BaseCommand):
             asgi_server=server,
             follow_parent=options["follow_parent"],
         )
-        sys.exit(asyncio.run(Site(site).run()))
+        site = Site(options_of_site)
+        if mailing.is_sent() and not {**os.environ, **site.environment}.get("SITE_URL"):
+            self.stderr.write(f"{checks.NO_LINKS} {checks.SET_SITE_URL}")  # servers run no checks
+        sys.exit(asyncio.run(site.run()))
 
 
 def _port(text: str) -> int:

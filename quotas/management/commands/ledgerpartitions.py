@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from chatsite import typed
 from quotas.services import make_partitions
 
 
@@ -12,7 +13,7 @@ class Command(BaseCommand):
     help = "Makes the ledger's partitions of this month and the next ones. Celery does it each day."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--ahead", type=int, default=3, choices=range(25), metavar="MONTHS", help="0 to 24")
+        parser.add_argument("--ahead", type=typed.whole, default=3, choices=range(25), metavar="MONTHS", help="0 to 24")
 
     def handle(self, *args: Any, **options: Any) -> None:
         made = make_partitions(options["ahead"])

@@ -170,7 +170,7 @@ def test_the_staff_grants_and_ends(staff: Client, person: Person) -> None:
         ({"tokens": "5"}, "Give one: tokens, or a cost."),
         ({"last_day": "2020-01-01"}, "This day has passed (UTC)."),
         ({"last_day": "9999-12-31"}, "At most a year ahead"),
-        ({"last_day": "x"}, "Enter a valid date."),
+        ({"last_day": "x"}, "Write the date as 2026-01-31."),
         ({"reason": "ok"}, "Say why in 500 characters or less"),
     ],
 )
