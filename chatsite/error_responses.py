@@ -86,7 +86,10 @@ def retryable(error: errors.AppError) -> bool:
 
 
 def problem(error: errors.AppError, request_id: str) -> ErrorAnswer:
-    """The RFC 9457 answer: type, title, status, detail, code, request_id; where known also param and retry_after."""
+    """The RFC 9457 answer: type, title, status, detail, code, request_id; where known also param and retry_after.
+
+    And whatever else this error says (`members`).
+    """
     fields: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(error.status).phrase,
@@ -99,6 +102,7 @@ def problem(error: errors.AppError, request_id: str) -> ErrorAnswer:
         fields["param"] = error.param
     if error.retry_after is not None:
         fields["retry_after"] = round(error.retry_after, 3)  # seconds, finer than the header
+    fields |= error.members
     headers = {"Content-Type": PROBLEM_TYPE, **error_headers(error)}
     return ErrorAnswer(error.status, headers, json.dumps(fields).encode())
 
@@ -117,14 +121,17 @@ _OPENAI_TYPES = {403: "permission_error"}
 
 
 def openai_error(error: errors.AppError) -> dict[str, Any]:
-    """The body that clients of the OpenAI API expect: `error` with message, type, param and code, all four."""
+    """The body that clients of the OpenAI API expect: `error` with message, type, param and code, all four.
+
+    And whatever else this error says (`members`), which those clients pass over.
+    """
     server = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = "server_error" if server else _OPENAI_TYPES.get(error.status, "invalid_request_error")
     code = _OPENAI_CODES.get(error.code, error.code)
     if isinstance(error, errors.RateLimited):
         code = code if code == "insufficient_quota" else "rate_limit_exceeded"  # high demand as well
         kind = code if code == "insufficient_quota" else error.of
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code, **error.members}}
 
 
 def openai_answer(error: errors.AppError) -> ErrorAnswer:

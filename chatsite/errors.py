@@ -19,7 +19,7 @@ Apps derive their own errors from these, in their `errors.py`.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 
 class AppError(Exception):
@@ -29,6 +29,7 @@ class AppError(Exception):
     status = 500
     should_retry: bool | None = None  # False tells clients that a retry cannot help
     headers: Mapping[str, str] = {}  # what the answer carries besides, such as the state of a limit
+    members: Mapping[str, Any] = {}  # what its body says besides, in JSON
 
     def __init__(
         self, message: str | None = None, *, retry_after: float | None = None, param: str | None = None

@@ -56,6 +56,9 @@ _MEANINGS = {
 }
 
 
+DECISION = "In high demand: why, as `decision` of a request that was let in (`predicted`, `x`, `shed_probability`)."
+
+
 class ProblemSerializer(serializers.Serializer):
     """An error, as `application/problem+json`. `code` is stable; `param` names the field that is wrong."""
 
@@ -67,6 +70,7 @@ class ProblemSerializer(serializers.Serializer):
     request_id = serializers.CharField()
     param = serializers.CharField(required=False)
     retry_after = serializers.FloatField(required=False, help_text="Seconds")
+    decision = serializers.DictField(required=False, help_text=DECISION)
 
 
 class OpenAiError(serializers.Serializer):
@@ -74,6 +78,7 @@ class OpenAiError(serializers.Serializer):
     type = serializers.CharField()
     param = serializers.CharField(allow_null=True)
     code = serializers.CharField(allow_null=True)
+    decision = serializers.DictField(required=False, help_text=DECISION)
 
 
 class OpenAiErrorBody(serializers.Serializer):

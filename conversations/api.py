@@ -31,6 +31,7 @@ from conversations.serializers import (
     message_page,
 )
 from inference import selectors as inference_selectors
+from inference.protocol import request_named
 from quotas import selectors as quota_selectors
 from quotas.api_views import ApiView
 
@@ -39,6 +40,13 @@ LIMIT = OpenApiParameter(
     "limit",
     {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE},
     description=f"1 to {MAX_PAGE_SIZE}; {PAGE_SIZE} by default.",
+)
+REQUEST_ID = OpenApiParameter(
+    "id",
+    str,
+    OpenApiParameter.PATH,
+    description="`req_...`, or the id of an OpenAI-compatible answer, `chatcmpl-...` or `cmpl-...`: "
+    "of several answers, that leads to the first one's request.",
 )
 ALL = OpenApiParameter(
     "all",
@@ -112,10 +120,12 @@ class MessageView(ApiView):
 
 
 class RequestView(ApiView):
-    @extend_schema(operation_id="get_request", responses=RequestSerializer)
+    @extend_schema(operation_id="get_request", parameters=[REQUEST_ID], responses=RequestSerializer)
     def get(self, request: Request, id: str) -> Response:
-        """How a request went: its wait, its time to the first token, its use."""
-        found = read_id("req", id)
+        """How a request went, and why: its wait, its time to the first token, its use, where it was placed."""
+        found = request_named(id)
+        if found is None:
+            raise NotFound
         row = inference_selectors.request_summary(found, self.principal.organization_id)
         if row is None or row["user_id"] != self.principal.user_id:
             raise NotFound

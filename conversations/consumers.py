@@ -26,7 +26,7 @@ from chatsite.error_responses import CLOSE_TOO_SLOW, close_code, convert
 from chatsite.errors import AppError, InvalidInput, NotAuthenticated, NotFound, TooLarge
 from chatsite.ids import parse_id
 from chatsite.timezones import cookies_of, in_zone_of
-from conversations import commands, frames, services
+from conversations import commands, demand, frames, services
 from conversations.commands import (
     Ack,
     Choose,
@@ -154,7 +154,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
             except (TooSlow, Gone):
                 raise
             except AppError as error:
-                await self._refuse(error, command.id if isinstance(command, Send) else None)
+                await self._refuse_command(command, error)
                 if self.page is not None and error.status == HTTPStatus.TOO_MANY_REQUESTS:
                     await self.page.refresh_meters()  # what is said to be used up should not look free
 
@@ -297,12 +297,18 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     # Answers
 
-    async def _refuse(self, error: AppError, sent: str | None = None) -> None:
-        """`sent`: the id of the message that is refused; its page says so beside it."""
-        if sent is None:
-            over_quota = frames.is_over_quota(error)
-            await self.outbox.put(frames.notice(error.message, error.retry_after, over_quota=over_quota))
-        await self.outbox.put(frames.refused(error, sent))
+    async def _refuse_command(self, command: Command, error: AppError) -> None:
+        principal, told = self._caller(), await demand.worded(self._caller(), error)
+        if isinstance(command, Send) and command.id is not None:  # its page says so beside the message
+            smaller = await demand.smaller_for(principal, error, command.model, command.content)
+            await self.outbox.put(frames.refused(told, command.id, smaller))
+        else:
+            await self._refuse(told)
+
+    async def _refuse(self, error: AppError) -> None:
+        over_quota = frames.is_over_quota(error)
+        await self.outbox.put(frames.notice(error.message, error.retry_after, over_quota=over_quota))
+        await self.outbox.put(frames.refused(error))
 
     async def _send_text(self, frame: str) -> None:
         await self.send(text_data=frame)

@@ -26,6 +26,7 @@ from conversations.articles import Article, Branch
 from conversations.follow import Queued, Retrying, Token
 from conversations.meters import Meters
 from conversations.sidebar import Group
+from inference.models import Model
 from quotas.errors import QuotaExceeded
 
 PING = '{"type": "ping"}'
@@ -36,6 +37,7 @@ _CUT_MARKUP = re.compile(r"(?:<[^<>]*|&[^&;]*)\Z")  # a tag or a reference witho
 _DELTA_CHARS = 32 * 1024  # of a reply in one frame; escaped, a character takes up to six bytes
 _DOTS = "conversations/dots.html"
 LONGEST_COUNTDOWN = 900.0  # seconds
+_AGAIN = re.compile(r" ?Try again in \d+ s\.\Z")  # how a sentence may end that programs read, too
 _ID = re.compile(r"[0-9a-zA-Z-]{1,64}")  # what a page calls a message that it is sending
 
 
@@ -232,17 +234,28 @@ def notice(text: str, retry_after: float | None = None, *, over_quota: bool = Fa
 
     `over_quota`: with a link to what is left.
     """
-    context = {"text": text, "seconds": countdown(retry_after), "over_quota": over_quota}
+    context = {"text": _once(text, retry_after), "seconds": countdown(retry_after), "over_quota": over_quota}
     return partial("notice", render_to_string("conversations/notice.html", context) if text else "")
 
 
-def refusal(error: AppError) -> str:
-    """`notice` as it is written into a page, for those without scripts."""
+def refusal(error: AppError, smaller: Model | None = None) -> str:
+    """`notice` as it is written into a page, for those without scripts. With them, `smaller` may be taken instead."""
     seconds = countdown(error.retry_after)
     again = "" if seconds is None else f" Try again in {seconds} s."
+    said = _once(error.message, error.retry_after)
     if not is_over_quota(error):
-        return f"{error.message}{again}"
-    return format_html('{} <a href="{}#limits">See your usage</a>{}', error.message, reverse("usage"), again)
+        return format_html("{}{}{}", said, again, _instead(smaller) if smaller else "")
+    return format_html('{} <a href="{}#limits">See your usage</a>{}', said, reverse("usage"), again)
+
+
+def _instead(smaller: Model) -> str:
+    html = ' <button type="button" class="quiet" data-smaller="{}" hidden>Use {} instead</button>'
+    return format_html(html, smaller.name, smaller.title or smaller.name)
+
+
+def _once(sentence: str, retry_after: float | None) -> str:
+    """Without the seconds where they are counted down beside it."""
+    return sentence if countdown(retry_after) is None else _AGAIN.sub("", sentence)
 
 
 def is_over_quota(error: AppError) -> bool:
@@ -267,7 +280,14 @@ def accepted(sending: str | None) -> str:
     return json.dumps({"type": "accepted", "id": sending})
 
 
-def refused(error: AppError, sending: str | None = None) -> str:
-    about = {"id": sending, "code": error.code, "message": error.message, "retry_after": countdown(error.retry_after)}
+def refused(error: AppError, sending: str | None = None, smaller: Model | None = None) -> str:
+    """`smaller`: a model that would take the message instead."""
+    about = {
+        "id": sending,
+        "code": error.code,
+        "message": _once(error.message, error.retry_after),
+        "retry_after": countdown(error.retry_after),
+    }
     usage = {"usage": f"{reverse('usage')}#limits"} if is_over_quota(error) else {}
-    return json.dumps({"type": "refused", **about, **usage})
+    offer = {"smaller": {"name": smaller.name, "title": smaller.title or smaller.name}} if smaller else {}
+    return json.dumps({"type": "refused", **about, **usage, **offer})

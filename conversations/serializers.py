@@ -80,6 +80,13 @@ class MessagePage(serializers.Serializer):
     next_cursor = serializers.CharField(allow_null=True)
 
 
+DECISION = """Why it went where it went. `predicted`: seconds to the first token (`raw`, `expected`, `p90`); `x`: `p90`
+by what its lane should have; `shed_probability`. `attempts`: of each the `replica`, `why`, the seconds that it had
+`waited`, by how many wtok its organization was ahead of the lane's least served one (`lead`), `preemptions`, `uncached`
+tokens, and the `candidates` with the terms of their scores. `instead_of`: where the smaller model ran it. `answers`:
+the ids of all, in the record of the first of several answers."""
+
+
 class RequestSerializer(serializers.Serializer):
     """What became of one request. What is not known (yet) is null."""
 
@@ -95,7 +102,7 @@ class RequestSerializer(serializers.Serializer):
     total_ms = serializers.IntegerField(allow_null=True)
     usage = UsageSerializer(allow_null=True)
     cost = serializers.CharField(allow_null=True)
-    decision = serializers.DictField(allow_null=True)
+    decision = serializers.DictField(allow_null=True, help_text=DECISION)
 
 
 def message_data(message: Message) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from chatsite.database import run_db
 from chatsite.error_responses import error_page
 from chatsite.errors import AppError, NotFound
 from chatsite.ids import public_id
-from conversations import frames, services
+from conversations import demand, frames, services
 from conversations.articles import Branch, load_article
 from conversations.commands import earlier_answer, message_in
 from conversations.flow import carry_through
@@ -107,7 +107,7 @@ async def _start(request: HttpRequest, visitor: Visitor) -> HttpResponse:
     try:  # a visitor who leaves meanwhile leaves no empty conversation
         public = await carry_through(_begin_once(principal, text, request.POST.get("id") or None))
     except AppError as error:
-        return await _refused(request, principal, error)
+        return await _refused(request, principal, text, error)
     if "HX-Request" not in request.headers:
         return HttpResponseRedirect(f"/c/{public}")
     found, branch = await run_db(load, principal, public)
@@ -156,12 +156,14 @@ async def _begin(principal: Principal, text: FirstMessage, key: str | None = Non
     return public
 
 
-async def _refused(request: HttpRequest, principal: Principal, error: AppError) -> HttpResponse:
+async def _refused(request: HttpRequest, principal: Principal, text: "FirstMessage", error: AppError) -> HttpResponse:
     """A whole page for those without scripts; of it, htmx takes the sentence and leaves the draft where it is.
 
     What is said to be used up should not look free: the figures under the message box come with it.
     """
-    page = error_page(request, error, title="Not sent", detail=frames.refusal(error))
+    smaller = await demand.smaller_for(principal, error, text.model, text.content)
+    detail = frames.refusal(await demand.worded(principal, error), smaller)
+    page = error_page(request, error, title="Not sent", detail=detail)
     if "HX-Request" in request.headers and error.status == HTTPStatus.TOO_MANY_REQUESTS:
         page.write(frames.meters(await load_meters(principal, None, 0)))
     return page

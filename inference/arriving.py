@@ -13,6 +13,7 @@ MOST_SECONDS = 10.0  # for who let it in may live on with it, or be stuck
 class _Arrival:
     lane: str
     tenant: str
+    requests: int
     since: float
     entered: float = math.inf  # or refused meanwhile, by a quota
 
@@ -28,9 +29,9 @@ class Arriving:
         self.of_lane: Counter[str] = Counter()
         self.of_tenant: Counter[tuple[str, str]] = Counter()
 
-    def add(self, lane: str, tenant: str) -> None:
-        """One was let in by the current task, and is in the queue, or refused after all, when that is done."""
-        self._count(arrival := _Arrival(lane, tenant, time.monotonic()))
+    def add(self, lane: str, tenant: str, requests: int = 1) -> None:
+        """Let in by the current task, and in the queue, or refused after all, when that is done."""
+        self._count(arrival := _Arrival(lane, tenant, requests, time.monotonic()))
         task = asyncio.current_task()
         assert task is not None  # as in each coroutine
         task.add_done_callback(arrival.enter)
@@ -46,5 +47,5 @@ class Arriving:
 
     def _count(self, arrival: _Arrival) -> None:
         self._arrivals.append(arrival)
-        self.of_lane[arrival.lane] += 1
-        self.of_tenant[arrival.lane, arrival.tenant] += 1
+        self.of_lane[arrival.lane] += arrival.requests
+        self.of_tenant[arrival.lane, arrival.tenant] += arrival.requests

@@ -1,5 +1,8 @@
 """What can go wrong between a prompt and its reply."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from chatsite.errors import AppError, InvalidInput, PermissionDenied, RateLimited, Unavailable
 
 
@@ -43,6 +46,19 @@ class HighDemand(RateLimited):
     """High demand: the wait was too long."""
 
     code = "high_demand"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry_after: float | None = None,
+        param: str | None = None,
+        decision: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`decision`: why, as the record of a request that is let in has it. It is told with the error, and only so."""
+        super().__init__(message, retry_after=retry_after, param=param)
+        if decision:
+            self.members = {"decision": dict(decision)}
 
 
 class EngineRejected(AppError):

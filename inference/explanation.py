@@ -1,5 +1,6 @@
 """Why a request went where it went, for a page. No I/O: its record (inference.models.Request.decision) and names."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,12 +41,14 @@ class Attempt:
     uncached: int
     preemptions: int
     options: list[Option]
+    lead: int | None = None  # wtok that its organization was ahead of the lane's least served one; older rows lack it
 
 
 @dataclass(frozen=True)
 class Explanation:
     """`expected` and `actual` seconds to the first token; `pressure` is predicted p90 / objective.
 
+    `turned_away`: percent of those that come at that pressure, rounded up.
     `instead_of`: the model that was asked for, where the smaller one ran it ("" it was the one); `instead_pressure` of
     that, None where none of its engines was ready.
     """
@@ -53,15 +56,15 @@ class Explanation:
     expected: float | None
     actual: float | None
     pressure: float | None
-    shed_probability: float | None
+    turned_away: int
     attempts: list[Attempt]
     instead_of: str = ""
     instead_pressure: float | None = None
 
 
 def explain(decision: Mapping[str, Any], actual: float | None, names: Mapping[str, str]) -> Explanation | None:
-    """`names` of replicas by id. None without a record."""
-    if not decision:
+    """`names` of replicas by id. None without a record (the names of a call's answers are none)."""
+    if not decision.keys() - {"answers"}:
         return None
     attempts = [_attempt(each, names) for each in decision.get("attempts", ())]
     predicted, instead_of = decision.get("predicted"), decision.get("instead_of", {})
@@ -69,7 +72,7 @@ def explain(decision: Mapping[str, Any], actual: float | None, names: Mapping[st
         predicted["expected"] if predicted else None,
         actual,
         decision.get("x"),
-        decision.get("shed_probability"),
+        math.ceil(round(100 * decision.get("shed_probability", 0.0), 2)),
         attempts,
         instead_of.get("model", ""),
         instead_of.get("x"),
@@ -98,4 +101,5 @@ def _attempt(record: Mapping[str, Any], names: Mapping[str, str]) -> Attempt:
         record["uncached"],
         record["preemptions"],
         options,
+        record.get("lead"),
     )

@@ -32,6 +32,7 @@ __all__ = [
     "publish",
     "see",
     "under_way",
+    "withdraw",
 ]
 
 FRESH_SECONDS = 5  # an older word says nothing
@@ -129,14 +130,18 @@ async def of_waiting(client: Redis, model: str, lane: str, input: int, ahead: in
     return seen.outlook.prediction(lane, input, 0, ahead=before)
 
 
-async def under_way(client: Redis, model: str, lane: str, tenant: str) -> int:
-    """Requests of the tenant that wait or run; none while Redis does not say."""
+async def under_way(client: Redis, model: str, lane: str, tenant: str) -> tuple[int, int]:
+    """Requests of the tenant that wait or run, and how many tenants of the lane have some, it included.
+
+    None and itself alone while Redis does not say.
+    """
+    key = keys.live(keys.scheduler(model), lane)
     try:
-        [live] = await ask(client, ("HGET", keys.live(keys.scheduler(model), lane), tenant))
+        own, tenants = await ask(client, ("HGET", key, tenant), ("HLEN", key))
     except (RedisError, OSError) as error:
         log.warning("nothing is known of what is under way", error=str(error))
-        return 0
-    return int(live or 0)
+        return 0, 1
+    return int(own or 0), int(tenants) + (own is None)
 
 
 async def _read_again(client: Redis, prefix: str, read: Seen | None) -> tuple[bytes | None, Outlook | None]:
@@ -163,3 +168,8 @@ def by_lane(counts: Sequence[bytes | None]) -> dict[str, int]:
 def forget() -> None:
     """What was read lately: for tests."""
     _read.clear()
+
+
+async def withdraw(client: Redis, prefix: str) -> None:
+    """No engine is ready any more: what was said holds no longer. Raises RedisError."""
+    await client.delete(keys.forecast(prefix))

@@ -1,5 +1,6 @@
 """What crosses between the rooms: plain dataclasses and enums, no I/O."""
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -7,8 +8,25 @@ from uuid import UUID
 
 import msgspec
 
+from chatsite.ids import parse_id
+
 GRACE_SECONDS = 2.0  # by which a time that is shown may be wrong
 FALLBACK_HEADER = "X-Fallback-From"  # of an answer: the model that was asked for, where another one answers
+
+
+_ANSWER_ID = re.compile("(?:chatcmpl|cmpl)-([0-9a-f]{32})")
+
+
+def answer_id(chat: bool, first: UUID) -> str:
+    """What an OpenAI-compatible answer is called: `chatcmpl-` or `cmpl-` and the id of its first choice's request."""
+    return f"{'chatcmpl' if chat else 'cmpl'}-{first.hex}"
+
+
+def request_named(text: str) -> UUID | None:
+    """The request that is called `req_...`, or that an OpenAI-compatible answer is called after; None for all else."""
+    if (found := _ANSWER_ID.fullmatch(text)) is not None:
+        return UUID(found[1])
+    return parse_id("req", text)
 
 
 class Role(StrEnum):
@@ -208,7 +226,7 @@ class QueuePlace:
         eta = self.eta
         if before.eta is not None and (eta is None or eta >= before.eta):
             eta, until = before.eta, before.until
-        late = before.late or (until is not None and now > until + GRACE_SECONDS)
+        late = before.late or self.late or (until is not None and now > until + GRACE_SECONDS)
         return replace(self, position=position, eta=None if late else eta, late=late, until=None if late else until)
 
 

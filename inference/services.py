@@ -82,11 +82,11 @@ async def decide(
     `input`: tokens of all prompts; `outputs`: of each answer the most. `may_fall_back`: the caller takes the model that
     stands in for a busy one, too. `batch`: as in `lane_of`.
     """
-    usual = (await output_lengths.expected(tenant, model.name)).q50
-    output = sum(min(usual, most) for most in outputs)
+    usual, requests = (await output_lengths.expected(tenant, model.name)).q50, len(outputs)
+    output = sum(min(usual, most) for most in outputs) // requests
     smaller = await stand_in(model, plan) if may_fall_back else None
     lane, instead = lane_of(plan.tier, batch=batch), smaller.name if smaller else None
-    return await admission.decide(model.name, lane, str(tenant), input, output, instead)
+    return await admission.decide(model.name, lane, str(tenant), input // requests, output, instead, requests=requests)
 
 
 def open_request(

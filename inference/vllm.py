@@ -55,7 +55,8 @@ __all__ = [
 T = TypeVar("T")
 
 CONNECT_SECONDS = 3.0
-CALL_SECONDS = 10.0  # for what is not a stream
+LOOK_SECONDS = 2.0  # for what is asked again and again: an engine that works answers at once
+CALL_SECONDS = 10.0  # for what else is not a stream
 # Less than the 5 s after which the engine's server closes an idle connection: a request on one that is just being
 # closed would fail.
 KEEPALIVE_SECONDS = 3.0
@@ -88,16 +89,21 @@ class Engine:
         return stream
 
     async def health(self) -> bool:
-        """Whether the engine says that it works. Only requests show whether it does."""
+        """Whether the engine says that it works. Only requests show whether it does.
+
+        Raises EngineStalled where it says nothing in time: it may be busy.
+        """
         try:
-            await self._call("GET", "/health")
+            await self._call("GET", "/health", within=LOOK_SECONDS)
+        except EngineStalled:
+            raise
         except EngineError:
             return False
         return True
 
     async def served_models(self) -> list[ServedModel]:
         """What it serves, its own name for each first. Raises EngineError."""
-        answer = _decoded(await self._call("GET", "/v1/models"), Models)
+        answer = _decoded(await self._call("GET", "/v1/models", within=LOOK_SECONDS), Models)
         return [ServedModel(model.id, model.max_model_len) for model in answer.data]
 
     async def tokenize(self, model: str, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -112,7 +118,7 @@ class Engine:
 
     async def stats(self) -> EngineStats:
         """Its load, from /metrics. Raises EngineError."""
-        stats = parse_stats(await self._call("GET", "/metrics"))
+        stats = parse_stats(await self._call("GET", "/metrics", within=LOOK_SECONDS))
         if stats is None:
             raise EngineGarbage("The engine's /metrics do not tell its load.")
         return stats
@@ -122,10 +128,10 @@ class Engine:
         for stream in list(self._streams):
             stream.close()
 
-    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def _call(self, method: str, path: str, body: bytes | None = None, within: float = CALL_SECONDS) -> bytes:
         try:
             async with (
-                asyncio.timeout(CALL_SECONDS),
+                asyncio.timeout(within),
                 self._session.request(
                     method, self.base_url + path, data=body, headers=_JSON, allow_redirects=False
                 ) as response,
@@ -155,7 +161,7 @@ class EngineStream:
         self._session = session
         self._url = base_url + "/v1/completions"
         self._body = call.body()
-        self._timeout = first_token_timeout  # of the next read
+        self._left = first_token_timeout  # seconds that the next token may take yet: of waiting, not of our own work
         self._idle_timeout = idle_timeout
         self._loop = asyncio.get_running_loop()
         self._opening: asyncio.Task[ClientResponse] | None = None
@@ -188,9 +194,10 @@ class EngineStream:
                 await self._drain()
                 raise StopAsyncIteration
             while self._events.failure is None:
+                received = self._events.received
                 delta = self._events.feed(await self._wait(self._response.content.readany()))
-                if self._events.received:
-                    self._timeout = self._idle_timeout
+                if self._events.received > received:  # whatever else it sends does not show that it gets on
+                    self._left = self._idle_timeout
                 if delta is not None:
                     return delta
             raise self._events.failure
@@ -221,8 +228,8 @@ class EngineStream:
         return response
 
     async def _wait(self, engine: Awaitable[T]) -> T:
-        """What `engine` gives, within the timeout. Raises EngineError; StopAsyncIteration after `close`."""
-        self._deadline = self._loop.time() + self._timeout
+        """What `engine` gives, within the time left. Raises EngineError; StopAsyncIteration after `close`."""
+        self._deadline = self._loop.time() + self._left
         if self._timer is None or self._timer.when() > self._deadline:
             self._set_timer(self._deadline)
         self._waiting = True
@@ -239,6 +246,7 @@ class EngineStream:
                 raise _unreachable(error) from error
         finally:
             self._waiting = False
+            self._left = self._deadline - self._loop.time()
         if self._stalled:
             raise EngineStalled
         raise StopAsyncIteration
@@ -269,7 +277,7 @@ class EngineStream:
 
     async def _drain(self) -> None:
         """Read the end of the response, so that its connection can be used again."""
-        self._timeout = DRAIN_SECONDS
+        self._left = DRAIN_SECONDS
         with contextlib.suppress(EngineError):
             data = b"more"
             while data and self._response is not None:

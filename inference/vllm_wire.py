@@ -14,6 +14,7 @@ Only the first event repeats the prompt; only the last before [DONE] tells the c
 headers is an event `{"error": {"message", "type", "param", "code": <HTTP status>}}`, then [DONE].
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -292,25 +293,51 @@ _SAMPLE = re.compile(
 )
 _CACHE_CONFIG = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\} ", re.MULTILINE)
 _LABEL = re.compile(rb'\b(block_size|num_gpu_blocks)="(\d+)"')
+_MOST_COUNTED = 2.0**53  # a larger float is no exact count
+_MOST_KV_TOKENS = 2**31  # far more than any machine holds
+_MOST = {  # of the others, what can be counted
+    b"kv_cache_usage_perc": 1.0,
+    b"num_requests_running": 2.0**20,
+    b"num_requests_waiting": 2.0**20,
+    b"block_size": 2.0**20,
+}
 
 
 def parse_stats(metrics: bytes) -> EngineStats | None:
-    """The load in the text of /metrics; None when it is not there."""
+    """The load in the text of /metrics; None when it is not there. Raises EngineGarbage for what cannot be right."""
     samples: dict[bytes, list[float]] = {}
     for name, value in _SAMPLE.findall(metrics):
-        samples.setdefault(name, []).append(float(value))
+        samples.setdefault(name, []).append(_figure(name, value))
     if b"num_requests_running" not in samples:
         return None
-    configs = [dict(_LABEL.findall(labels)) for labels in _CACHE_CONFIG.findall(metrics)]
-    return EngineStats(
+    configs = [
+        {name: int(_figure(name, value)) for name, value in _LABEL.findall(labels)}
+        for labels in _CACHE_CONFIG.findall(metrics)
+    ]
+    stats = EngineStats(
         running=int(sum(samples[b"num_requests_running"])),
         waiting=int(sum(samples.get(b"num_requests_waiting", ()))),
         kv_usage=max(samples.get(b"kv_cache_usage_perc", ()), default=0.0),
-        block_size=max((int(config.get(b"block_size", 0)) for config in configs), default=0),
-        kv_blocks=sum(int(config.get(b"num_gpu_blocks", 0)) for config in configs),
+        block_size=max((config.get(b"block_size", 0) for config in configs), default=0),
+        kv_blocks=sum(config.get(b"num_gpu_blocks", 0) for config in configs),
         preemptions=int(sum(samples.get(b"num_preemptions_total", ()))),
         generated=int(sum(samples.get(b"generation_tokens_total", ()))),
         prefilled=int(
             sum(samples.get(b"prompt_tokens_total", ())) - sum(samples.get(b"prompt_tokens_cached_total", ()))
         ),
     )
+    if stats.kv_blocks * stats.block_size > _MOST_KV_TOKENS:
+        raise EngineGarbage(f"The engine says that it holds {stats.kv_blocks} blocks of {stats.block_size} tokens.")
+    return stats
+
+
+def _figure(name: bytes, value: bytes) -> float:
+    """A number that calculations may rely on: not a word, not infinite, not below 0, not absurdly large."""
+    try:
+        figure = float(value)
+    except ValueError:
+        figure = math.nan
+    if not 0 <= figure <= _MOST.get(name, _MOST_COUNTED):
+        said = value[:40].decode("ascii", "replace")
+        raise EngineGarbage(f"The engine's metrics say that {name.decode()} is {said}.")
+    return figure

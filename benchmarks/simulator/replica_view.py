@@ -22,7 +22,7 @@ class ReplicaView:
         engine = self.replica.engine
         if engine is not self._engine:  # another one in its place
             self._engine = engine
-            self.believed.came_back()
+            self.believed.came_back(now)
         seen = Scrape(
             running=engine.running,
             waiting=len(engine.waiting),

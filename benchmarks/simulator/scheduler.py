@@ -19,7 +19,7 @@ from inference.scheduling.book import Book
 from inference.scheduling.outlook import Counted, Place, View
 from inference.scheduling.prediction import Order, Predictor
 from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes
-from inference.scheduling.routing import Demand, Load, assess, choose, usable, with_best_match_first
+from inference.scheduling.routing import HOPING, Demand, Load, assess, choose, usable, with_best_match_first
 from inference.scheduling.settings import LANES, SchedulerSettings
 
 PEEK = 8  # heads of each lane
@@ -96,7 +96,7 @@ class Scheduler:
         view = self.views[ticket.replica]
         if ticket.queued_prefill == ticket.own_prefill:
             view.believed.prefilled(self.settings, ticket.own_prefill, now - ticket.committed)
-        view.believed.breaker = view.believed.breaker.succeeded()
+        view.believed.breaker = view.believed.breaker.succeeded(ticket.committed)
         self._learn(ticket)
         self.wake()
 
@@ -178,7 +178,7 @@ class Scheduler:
         spared = self.seen.in_its_share(self.settings, job.lane)
         admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng, in_its_share=spared)
         taken = self.seen.takes(self.settings, job.lane, job.input, ticket.expected_output, since)
-        taken = taken or self._is_alone(ticket, waiting)
+        taken = taken or self._is_modest(ticket, waiting)
         if self.options.shedding and admission.action is Action.SHED and not taken:
             self.audit.shed += 1
             ticket.let_in = self.rng.random() < self.options.control
@@ -189,11 +189,15 @@ class Scheduler:
         self.let_in_of[job.lane, job.tenant] += 1
         return True
 
-    def _is_alone(self, ticket: Ticket, waiting: int) -> bool:
-        lane, tenant, prediction = ticket.request.job.lane, ticket.request.job.tenant, ticket.prediction
-        if prediction is None or self.let_in_of[lane, tenant] or self.book.under_way(lane, tenant):
+    def _is_modest(self, ticket: Ticket, waiting: int) -> bool:
+        job, prediction, seen = ticket.request.job, ticket.prediction, self.seen
+        if prediction is None or seen is None or waiting >= self.settings.admission.queue_cap:
             return False
-        return is_in_time(self.settings, lane, prediction, waiting)
+        own = self.book.under_way(job.lane, job.tenant)
+        tenants = self.book.tenants(job.lane) + (not own)
+        own += self.let_in_of[job.lane, job.tenant]
+        modest = not own or seen.in_its_part(job.lane, own + 1, tenants)
+        return modest and is_in_time(self.settings, job.lane, prediction)
 
     def _before_next(self, lane: str, tenant: str) -> int:
         return self.book.before_next(self.now_ms, lane, tenant, self.let_in_of[lane, tenant])
@@ -260,9 +264,17 @@ class Scheduler:
         now = self.cluster.now
         ready = [view for view in self.views.values() if view.ready]
         counters = self.book.peek(self.now_ms, 0, [view.replica.id for view in ready]).replicas
-        pool = {view.replica.id: (view.believed.breaker, counters[view.replica.id].n) for view in ready}
+        pool = {view.replica.id: (view.believed.breaker, self._trying(view)) for view in ready}
         taking = usable(self.settings, pool, now)
         return [view.believed.load(counters[view.replica.id], now, usable=view.replica.id in taking) for view in ready]
+
+    def _trying(self, view: ReplicaView) -> int:
+        """Requests that were sent there since it was left out or came back."""
+        breaker = view.believed.breaker
+        if not breaker.trial:
+            return 0
+        there = (each for each in self.tickets.values() if each.running and each.replica == view.replica.id)
+        return sum(each.committed > breaker.since for each in there)
 
     def counters(self, replica: str) -> Counters:
         return self.book.peek(self.now_ms, 0, (replica,)).replicas[replica]
@@ -294,7 +306,8 @@ class Scheduler:
         heads = self.book.peek(self.now_ms, PEEK).heads
         loads = self.loads()
         matches = {head.id: self._share(head) for head in heads if head.turn}
-        ordered = (head for head in with_best_match_first(heads, matches) if head.turn or head.passing)
+        late = self.now_ms - self.settings.order.aging_ms
+        ordered = (head for head in with_best_match_first(heads, matches, late) if head.turn or head.passing)
         return any(self._try(head, loads, stuck) for head in ordered)
 
     def _share(self, head: Head) -> float:
@@ -309,6 +322,9 @@ class Scheduler:
         demand = _demand(head, waited)
         matches = {load.id: _tokens(ticket.matches, load.id) for load in loads}
         choice = choose(self.settings, demand, loads, matches, self.rng)
+        hoping = HOPING * self.settings.lease.requeued_wait_seconds
+        if not choice.id and head.avoid and self.cluster.now - ticket.given_back >= hoping:
+            choice = choose(self.settings, replace(demand, avoid=()), loads, matches, self.rng)
         if not choice.id:
             if head.turn:
                 stuck.append(head)

@@ -25,6 +25,7 @@ class Ticket:
     runner: int = -1
     replica: str = ""
     committed: float = 0.0
+    given_back: float = 0.0  # when an attempt failed
     own_prefill: int = 0  # tokens
     queued_prefill: int = 0  # tokens on the replica at commit, its own among them
     rank: float = 0.0

@@ -32,7 +32,7 @@ class Upkeep:
         for view in own.views.values():
             if view.ready:
                 view.scrape(own.settings, self.cluster.now, own.counters(view.replica.id).read if own.redis_up else 0)
-        breakers = {id: view.believed.breaker for id, view in own.views.items()}
+        breakers = {id: view.believed.breaker for id, view in own.views.items() if view.ready}
         for id, breaker in ejected(own.settings, breakers, self.cluster.now).items():
             own.views[id].believed.breaker = breaker
         if own.redis_up:
@@ -87,7 +87,7 @@ class Upkeep:
     def _failed(self, ticket: "Ticket") -> None:
         own = self.scheduler
         believed = own.views[ticket.replica].believed
-        believed.breaker = believed.breaker.failed()
+        believed.breaker = believed.breaker.failed(ticket.committed, own.cluster.now)
         self._retry(ticket)
 
     def _retry(self, ticket: "Ticket") -> None:
@@ -100,7 +100,7 @@ class Upkeep:
         if not own.redis_up or not own.retries.take(self.cluster.now, request.job.input + request.emitted):
             self.cluster.at(self.cluster.now + RETRY_SECONDS, self._retry, ticket)
             return
-        ticket.running = False
+        ticket.running, ticket.given_back = False, self.cluster.now
         released = own.book.release(
             own.now_ms, ticket.id, ticket.attempt, emitted=request.emitted, failed=True, avoid=ticket.replica
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,7 @@ from django.db import transaction
 from chatsite.accounts.protocol import Principal
 from chatsite.database import run_db
 from chatsite.errors import AppError
-from chatsite.ids import new_id
+from chatsite.ids import made_at, new_id, public_id
 from inference import keeping, reservations, selectors, services, tokenization
 from inference.completions import crowd
 from inference.completions.calls import Call, Prompt
@@ -23,7 +22,7 @@ from inference.completions.errors import InvalidValue
 from inference.errors import ContextTooLong
 from inference.models import Model, Request
 from inference.prompts import PromptTooLong
-from inference.protocol import Decided, Prepared, Turn
+from inference.protocol import Decided, Prepared, Turn, answer_id
 from inference.services import OpenedRequest
 from quotas import services as quota_services
 from quotas.protocol import PlanLimits, Remaining
@@ -42,8 +41,9 @@ class Naming:
     created: int
 
     @classmethod
-    def new(cls, chat: bool) -> "Naming":
-        return cls(f"{'chatcmpl' if chat else 'cmpl'}-{new_id().hex}", int(time.time()))
+    def after(cls, chat: bool, requests: Sequence[UUID]) -> "Naming":
+        """By the id of the first of its requests, so that the record of the call is found."""
+        return cls(answer_id(chat, requests[0]), int(made_at(requests[0]).timestamp()))
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,13 @@ async def accept(
     remember: Remember | None = None,
     *,
     caller_id: UUID | None = None,
-    naming: Naming | None = None,
 ) -> Accepted:
     """Raises UnknownModel, ModelNotAllowed, ContextTooLong, PromptError kinds, RateLimited kinds, Unavailable kinds.
 
     A caller that goes away meanwhile does not cut it short: what was reserved is either spent or given back, and what
     was accepted by then is cancelled where `caller_id` names who waits for it (see `services.open_request`).
     """
-    accepting = go_on(_accept(principal, call, remember, caller_id, naming or Naming.new(call.chat)))
+    accepting = go_on(_accept(principal, call, remember, caller_id))
     try:
         return await asyncio.shield(accepting)
     except asyncio.CancelledError:
@@ -97,9 +96,7 @@ async def _cancel_once_accepted(accepting: asyncio.Task[Accepted]) -> None:
         await cancel(accepting.result().requests)
 
 
-async def _accept(
-    principal: Principal, call: Call, remember: Remember | None, caller_id: UUID | None, naming: Naming
-) -> Accepted:
+async def _accept(principal: Principal, call: Call, remember: Remember | None, caller_id: UUID | None) -> Accepted:
     plan = await aplan_of(principal.organization_id)
     model = await selectors.arequire_model(call.model, plan.tier, plan.models)
     if call.flex:  # before anything is encoded: a flood of those that are refused must cost little
@@ -123,6 +120,7 @@ async def _accept(
         raise
     await services.submit_all(opened)
     requests = tuple(choice.request_id for choice in choices)
+    naming = Naming.after(call.chat, requests)
     return Accepted(requests, _prompt_tokens(choices), naming, decided.model, remaining)
 
 
@@ -262,12 +260,21 @@ def _write(writing: _Writing, choices: Sequence[_Choice], remember: Remember | N
         crowd.check(writing.principal.organization_id, choices[0].prepared.model, len(choices))
     if len(choices) == 1 and remember is None and not writing.keeps:
         return [_open(writing, choices[0])]
+    first, *others = choices
     with transaction.atomic():
-        opened = [_open(writing, choice) for choice in choices]
+        opened = [_open(_leading(writing, choices), first), *(_open(writing, other) for other in others)]
         if remember is not None:
             requests, model = [choice.request_id for choice in choices], choices[0].prepared.model
             remember(requests, _prompt_tokens(choices), model)
     return opened
+
+
+def _leading(writing: _Writing, choices: Sequence[_Choice]) -> _Writing:
+    """For the request that the answer is called after: where there are several, its record names all of them."""
+    if len(choices) == 1:
+        return writing
+    answers = [public_id("req", choice.request_id) for choice in choices]
+    return replace(writing, decision={**writing.decision, "answers": answers})
 
 
 def _open(writing: _Writing, choice: _Choice) -> OpenedRequest:

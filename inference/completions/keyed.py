@@ -32,10 +32,9 @@ async def accept_once(
             return earlier, reader
         if await idempotency.reopen(principal, route, key, replay):
             break
-    naming = Naming.new(call.chat)
     try:
-        remember = _remember(principal, route, key, naming)
-        accepted = await accept(principal, call, remember, caller_id=caller_id, naming=naming)
+        remember = _remember(principal, route, key, call.chat)
+        accepted = await accept(principal, call, remember, caller_id=caller_id)
     except BaseException:
         await idempotency.abandon(principal, route, key)
         raise
@@ -48,8 +47,9 @@ async def accept_once(
     return accepted, reader
 
 
-def _remember(principal: Principal, route: str, key: str, naming: Naming) -> Remember:
+def _remember(principal: Principal, route: str, key: str, chat: bool) -> Remember:
     def remember(requests: Sequence[UUID], prompt_tokens: int, model: str) -> None:
+        naming = Naming.after(chat, requests)
         answer = {
             "requests": [str(one) for one in requests],
             "prompt_tokens": prompt_tokens,

@@ -2,7 +2,7 @@
 -- KEYS[1] scheduler prefix
 -- ARGV    rules, id, lane, tenant, weight of the tenant, input tokens, uncached tokens, KV tokens it may need,
 --         deadline (ms, absolute), prefill rate (tokens/s; '' as the runners say), rank ('' now, or the one it had),
---         attempts so far, tokens emitted so far, replica to avoid ('' none)
+--         attempts so far, tokens emitted so far, replicas that failed it, with spaces between
 -- returns 1 when it was added, 0 when it was known already
 local id, lane, tenant = ARGV[2], ARGV[3], ARGV[4]
 local req = p .. ':req:' .. id

@@ -47,6 +47,11 @@ def held_back(organization_id: UUID, user_id: UUID, key_id: UUID | None) -> str:
     return f"{SCHEMA}:held-back:{organization_id}:{user_id}:{key_id or '-'}"
 
 
+def shown(request_id: UUID) -> str:
+    """What was shown last of a request's wait: see inference.selectors."""
+    return f"{log(request_id)}:shown"
+
+
 def readers(request_id: UUID) -> str:
     """Who follows a call that several may follow: see inference.readers."""
     return f"{log(request_id)}:readers"

@@ -219,7 +219,7 @@ def ended(answer: Sequence[Any]) -> list[tuple[str, Outcome]]:
 
 def _head(raw: Sequence[Any]) -> Head:
     id, lane, tenant, input, uncached, kv, attempt, emitted, preemptions, rank, deadline, avoid, *marks = raw
-    turn, failures, passing = marks
+    turn, failures, passing, lead = marks
     return Head(
         id=id.decode(),
         lane=lane.decode(),
@@ -232,10 +232,11 @@ def _head(raw: Sequence[Any]) -> Head:
         preemptions=int(preemptions),
         rank=float(rank),
         deadline=int(deadline),
-        avoid=avoid.decode(),
+        avoid=tuple(avoid.decode().split()),
         turn=bool(turn),
         failures=int(failures),
         passing=bool(passing),
+        lead=int(lead),
     )
 
 

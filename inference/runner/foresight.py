@@ -24,6 +24,7 @@ class Foresight:
         self._take_up_settings()
         self._uncached = dict.fromkeys(LANES, 0.0)  # tokens of a request, by lane: a moving average
         self.seen: Outlook | None = None
+        self._told = False  # an outlook, not that there is none
 
     def _take_up_settings(self) -> None:
         """They may have been changed."""
@@ -46,7 +47,7 @@ class Foresight:
         self._take_up_settings()
         scheduler, ready = self._pool.scheduler, [member.id for member in self._pool.ready]
         peeked = await scheduler.peek(0, ready)
-        usable = self._pool.usable(peeked.replicas)
+        usable = self._pool.usable()
         loads = [self._pool.members[id].load(held, usable=True) for id, held in peeked.replicas.items() if id in usable]
         async with self._pool.client.pipeline(transaction=False) as pipe:
             pipe.hmget(keys.lengths(scheduler.prefix), list(LANES))
@@ -63,6 +64,9 @@ class Foresight:
         )
         if ready:
             await forecast.publish(self._pool.client, scheduler.prefix, self.seen)
+        elif self._told:  # once: another runner may still see one that is ready
+            await forecast.withdraw(self._pool.client, scheduler.prefix)
+        self._told = bool(ready)
 
 
 def _ends_per_second(gap: bytes | None, last: bytes | None) -> float:

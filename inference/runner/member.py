@@ -11,6 +11,8 @@ from inference.scheduling.health import Breaker
 from inference.scheduling.routing import Load
 from inference.vllm import Engine, EngineStats
 
+PROOF_TOKENS = 32  # after so many a replica that is tried may have more requests: a whole reply may take minutes
+
 
 class Member:
     """Times are seconds of the monotonic clock. `peak_rate` is 0 until a first figure is known."""
@@ -21,7 +23,10 @@ class Member:
         self.served_name = ""
         self.state = ReplicaState.LOADING
         self.loading_since = time.monotonic()
+        self.late = 0  # looks in a row to which it said nothing in time
+        self.measured = True  # its last figures came, and could be right
         self.block_size = 0  # tokens of a block of its prefix cache; 0 is not known
+        self._under_way: list[float] = []  # when each attempt on it began
         self._believed = Believed(rules.settings(), self.id, slots, peak_rate)
 
     # What it can
@@ -64,12 +69,32 @@ class Member:
     def breaker(self, value: Breaker) -> None:
         self._believed.breaker = value
 
-    def succeeded(self) -> None:
-        self.breaker = self.breaker.succeeded()
+    def begins(self) -> float:
+        """An attempt is sent to it: when it began, for what is told of it later."""
+        began = time.monotonic()
+        self._under_way.append(began)
+        return began
 
-    def failed(self) -> None:
+    def over(self, began: float) -> None:
+        """An attempt has ended, however."""
+        self._under_way.remove(began)
+
+    @property
+    def trying(self) -> int:
+        """Attempts under way that show what it does now (see `Breaker`). Those of other runners are not known."""
+        return sum(began > self.breaker.since for began in self._under_way)
+
+    def succeeded(self, began: float) -> None:
+        self.breaker = self.breaker.succeeded(began)
+
+    def answers(self, began: float, tokens: int) -> None:
+        """An attempt has got so many tokens."""
+        if tokens >= PROOF_TOKENS:
+            self.breaker = self.breaker.answers(began)
+
+    def failed(self, began: float) -> None:
         """A fault of the replica: not a 4xx, which is the request's own."""
-        self.breaker = self.breaker.failed()
+        self.breaker = self.breaker.failed(began, time.monotonic())
 
     def prefilled(self, tokens: int, seconds: float) -> None:
         """A first token came after so long, on a replica that had no other prefill queued."""
@@ -77,7 +102,7 @@ class Member:
 
     def scraped(self, stats: EngineStats, read: int = 0) -> None:
         """`read`: tokens of prompts that have their first token there, as the ledger counts."""
-        self.block_size = stats.block_size
+        self.block_size, self.measured = stats.block_size, True
         seen = Scrape(
             running=stats.running,
             waiting=stats.waiting,
@@ -91,8 +116,8 @@ class Member:
 
     def came_back(self) -> None:
         """It was down and is ready: whatever it counted or cached before is gone."""
-        self.state, self.block_size = ReplicaState.READY, 0
-        self._believed.came_back()
+        self.state, self.block_size, self.measured = ReplicaState.READY, 0, True
+        self._believed.came_back(time.monotonic())
 
     def went_down(self) -> None:
         """Out of rotation at once; an engine that we start ourselves is being restarted."""

@@ -18,6 +18,7 @@ class Output:
     def __init__(self) -> None:
         self.base_tokens = self.base_chars = 0
         self.ids: list[int] = []  # over all attempts
+        self.received = 0  # tokens that this attempt got from its engine; whatever came without any counts as one
         self.pieces: list[str] = []
         self.chars = 0  # of `pieces`
         self.logprobs: list[TokenLogprob | None] = []  # one for each of `ids`, where they are asked for
@@ -88,6 +89,7 @@ class Output:
 
     def take(self, delta: Delta) -> None:
         """What the engine has sent."""
+        self.received += len(delta.token_ids) or 1
         if delta.cached_tokens is not None:  # the engine tells it last; of a reply that was cut it is not known
             self.cached = delta.cached_tokens
         if delta.token_ids or delta.text:

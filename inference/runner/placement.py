@@ -25,12 +25,13 @@ class Placement:
         return next((each.prefill for each in self.choice.candidates if each.id == self.choice.id), 0.0)
 
     def record(self, head: Head, attempt: int) -> dict[str, Any]:
-        """For its owner and the admin (inference.explanation). Seconds and tokens."""
+        """For its owner and the admin (inference.explanation). Seconds and tokens; the `lead` in wtok."""
         return {
             "attempt": attempt,
             "replica": self.choice.id,
             "why": self.choice.why.value,
             "waited": round(max(0.0, time.time() - head.rank / 1000), 3),
+            "lead": head.lead,
             "preemptions": head.preemptions,
             "uncached": self.choice.uncached,
             "candidates": [_candidate(each) for each in self.choice.candidates],

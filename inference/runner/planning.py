@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -12,7 +13,7 @@ from inference.runner.pool import Pool
 from inference.scheduling.admission import RetryBudget
 from inference.scheduling.answers import Head, Peeked
 from inference.scheduling.prefixes import Matched
-from inference.scheduling.routing import Choice, Demand, Load, choose, with_best_match_first
+from inference.scheduling.routing import HOPING, Choice, Demand, Load, choose, with_best_match_first
 
 LONGEST_HELD = 5.0  # seconds; half of what a request that was given back may wait at least
 
@@ -59,9 +60,19 @@ class Retries:
         if self._budget.allows(now, tokens, self._planned):
             self._planned.append(tokens)
             return True
-        return now - self._held.setdefault(head.id, now) >= LONGEST_HELD
+        return self._waited(head) >= LONGEST_HELD
+
+    def hopes(self, head: Head) -> bool:
+        """Whether it waits yet until a replica that has not failed it has room."""
+        return self._waited(head) < HOPING * rules.settings().lease.requeued_wait_seconds
+
+    def _waited(self, head: Head) -> float:
+        """Seconds since it could have started first."""
+        now = time.monotonic()
+        return now - self._held.setdefault(head.id, now)
 
     def started(self, head: Head) -> None:
+        self._held.pop(head.id, None)
         if head.failures:
             self._budget.retried(time.monotonic(), tokens_of(head))
         elif not head.attempt:
@@ -75,7 +86,8 @@ class Plan:
         self.planned: list[Planned] = []
         self.stuck: list[Head] = []
         self._pool, self._matches, self._retries, self._random = pool, matches, retries, rng
-        usable = pool.usable(peeked.replicas)
+        self._coming: Counter[str] = Counter()  # by replica
+        usable = pool.usable()
         self._loads = {
             id: pool.members[id].load(counters, usable=id in usable)
             for id, counters in peeked.replicas.items()
@@ -88,7 +100,8 @@ class Plan:
             head.id: max((match.tokens for match in matches[head.id].values()), default=0) / max(1, tokens_of(head))
             for head in peeked.heads
         }
-        for _, heads in groupby(with_best_match_first(peeked.heads, shares), key=lambda head: head.lane):
+        late = time.time() * 1000 - rules.settings().order.aging_ms
+        for _, heads in groupby(with_best_match_first(peeked.heads, shares, late), key=lambda head: head.lane):
             self._plan(list(heads))
 
     def _plan(self, heads: Sequence[Head]) -> None:
@@ -118,7 +131,7 @@ class Plan:
     def _place(self, head: Head, passing: bool = False) -> None:
         found = self._matches[head.id]
         cached = {id: match.tokens for id, match in found.items()}
-        choice = choose(rules.settings(), _demand(head), list(self._loads.values()), cached, self._random)
+        choice = self._choose(head, cached)
         if not choice.id and passing:
             return
         if not choice.id:
@@ -128,6 +141,17 @@ class Plan:
         load = self._loads[choice.id]
         self.planned.append(Planned(head, self._pool.members[choice.id], choice, found, int(load.qpf), passing))
         self._loads[choice.id] = _with(load, choice.uncached, head.kv)
+        self._coming[choice.id] += 1
+        if self._pool.members[choice.id].breaker.trial:
+            usable = self._pool.usable(self._coming)
+            self._loads = {id: replace(load, usable=load.usable and id in usable) for id, load in self._loads.items()}
+
+    def _choose(self, head: Head, cached: Mapping[str, int]) -> Choice:
+        demand, loads = _demand(head), list(self._loads.values())
+        choice = choose(rules.settings(), demand, loads, cached, self._random)
+        if choice.id or not head.avoid or self._retries.hopes(head):
+            return choice
+        return choose(rules.settings(), replace(demand, avoid=()), loads, cached, self._random)
 
 
 def tokens_of(head: Head) -> int:

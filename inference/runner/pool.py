@@ -4,23 +4,27 @@ import asyncio
 import contextlib
 import math
 import time
+from collections.abc import Coroutine, Mapping
 
 import structlog
 from django.conf import settings
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chatsite.concurrency import end_tasks
 from chatsite.ids import new_id
 from inference.models import Model, Replica
 from inference.redis import keys, rules
 from inference.redis.scheduler import Scheduler
 from inference.replicas import ReplicaState, session
 from inference.runner.member import Member
-from inference.scheduling.answers import Counters
 from inference.scheduling.health import ejected, usable
-from inference.vllm import Engine, EngineCall, EngineError
+from inference.vllm import Engine, EngineCall, EngineError, EngineStalled
 
 PROBE_SECONDS = 1.0
+WAIT_SECONDS = 0.5  # for the answers to a round of looks: those that come later count when they come
+SUSPECT_SECONDS = 1.0  # for an engine on which a request has failed: that one waits meanwhile
+LATE_LOOKS = 2  # in a row: it works no more. One alone may be a busy engine
 # Whoever is not up by then is not on its way, and waiting requests may time out. One that we start is being installed.
 LOADING_SECONDS = {True: 900.0, False: 60.0}
 RATE_PROBE_TOKENS = 512
@@ -37,6 +41,8 @@ class Pool:
         self.scheduler = Scheduler(client, model.name)
         self.members: dict[str, Member] = {}
         self.restarted: set[str] = set()  # replicas that have come up since somebody asked
+        self._known_usable: set[str] = set()  # as of the last round
+        self._looks: dict[asyncio.Task[None], Member] = {}
         self._measuring: dict[str, asyncio.Task[None]] = {}
 
     def refresh(self, model: Model, rows: list[Replica]) -> None:
@@ -57,10 +63,13 @@ class Pool:
     def ready(self) -> list[Member]:
         return [member for member in self.members.values() if member.state is ReplicaState.READY]
 
-    def usable(self, counters: dict[str, Counters] | None = None) -> set[str]:
-        """Ids of the ready replicas that take another request, as far as their failures go."""
-        held = counters or {}
-        pool = {each.id: (each.breaker, held.get(each.id, Counters()).n) for each in self.ready}
+    def usable(self, coming: Mapping[str, int] | None = None) -> set[str]:
+        """Ids of the ready replicas that take another request, as far as their failures go.
+
+        `coming`: by id, requests that are about to be sent there.
+        """
+        more = coming or {}
+        pool = {each.id: (each.breaker, each.trying + more.get(each.id, 0)) for each in self.ready}
         return usable(rules.settings(), pool, time.monotonic())
 
     @property
@@ -76,14 +85,20 @@ class Pool:
     # Probes
 
     async def probe(self) -> bool:
-        """Asks each engine how it is; True when one became usable."""
-        before = self.usable()
+        """A round of looks: asks each engine how it is, and tells it; True when one became usable.
+
+        Nobody waits for an engine that takes its time: its look goes on by itself, and a later round tells its outcome.
+        """
         # Without background work only what is not ready is asked; one that was is looked at when a request fails on it.
         wanted = [m for m in self.members.values() if settings.BACKGROUND or m.state is not ReplicaState.READY]
-        await asyncio.gather(*(self._probe(member) for member in wanted))
+        under_way = set(self._looks.values())
+        begun = [self._begin(member, self._look(member)) for member in wanted if member not in under_way]
+        if begun:
+            await asyncio.wait(begun, timeout=WAIT_SECONDS)
         self._eject()
         await self.publish()
-        return bool(self.usable() - before)
+        before, self._known_usable = self._known_usable, self.usable()
+        return bool(self._known_usable - before)
 
     def _eject(self) -> None:
         now = time.monotonic()
@@ -94,29 +109,54 @@ class Pool:
             self.members[id].breaker = breaker
 
     async def suspect(self, member: Member) -> None:
-        """A request has failed on it: looks at once, and tells the other processes."""
-        member.failed()
-        await self._probe(member)
+        """A request has failed on it: looks at once, and tells the other processes.
+
+        One that does not answer at once either works no more. Raises RedisError.
+        """
+        check = self._begin(member, self._check(member))
+        await asyncio.wait([check], timeout=SUSPECT_SECONDS)
+        if not check.done():
+            self._unhealthy(member)
+        self._eject()
         await self.publish()
 
-    async def _probe(self, member: Member) -> None:
+    def _begin(self, member: Member, look: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(_isolated(member, look))
+        self._looks[task] = member
+        task.add_done_callback(self._looks.pop)
+        return task
+
+    async def _look(self, member: Member) -> None:
+        await self._check(member)
+        if member.state is not ReplicaState.READY or member.late:
+            return
+        await self._scrape(member)
+        if not member.peak_rate:
+            await self._learn_rate(member)
+
+    async def _check(self, member: Member) -> None:
+        """Whether it works, and as what it serves the model."""
         try:
             healthy = await member.engine.health()
             if healthy and (member.state is not ReplicaState.READY or not member.served_name):
                 member.served_name = await self._served_name(member)
+        except EngineStalled:
+            member.late += 1
+            if member.state is ReplicaState.READY and member.late < LATE_LOOKS:
+                log.warning("replica late", url=member.row.url)
+                return
+            healthy = False
         except EngineError as error:
             log.warning("replica refused", url=member.row.url, error=str(error))
             healthy = False
         if not healthy:
             self._unhealthy(member)
             return
+        member.late = 0
         if member.state is not ReplicaState.READY:
             log.info("replica ready", url=member.row.url, model=self.model.name)
             member.came_back()
             self.restarted.add(member.id)
-        await self._scrape(member)
-        if not member.peak_rate:
-            await self._learn_rate(member)
 
     def _unhealthy(self, member: Member) -> None:
         if member.state is ReplicaState.READY:
@@ -132,7 +172,9 @@ class Pool:
         try:
             stats = await member.engine.stats()
         except EngineError as error:
-            log.debug("no metrics", url=member.row.url, error=str(error))
+            level = log.warning if member.measured else log.debug  # once, not each second
+            level("no metrics", url=member.row.url, error=f"{type(error).__name__}: {error}")
+            member.measured = False
             return
         member.scraped(stats, await self._read(member))
 
@@ -161,7 +203,7 @@ class Pool:
         if known and float(known) > 0:
             member.peak_rate = float(known)
         elif member.id not in self._measuring:
-            task = self._measuring[member.id] = asyncio.create_task(self._measure_rate(member))
+            task = self._measuring[member.id] = asyncio.create_task(_isolated(member, self._measure_rate(member)))
             task.add_done_callback(lambda _: self._measuring.pop(member.id, None))
 
     async def _measure_rate(self, member: Member) -> None:
@@ -182,8 +224,8 @@ class Pool:
             await self.publish()
 
     async def close(self) -> None:
-        for task in list(self._measuring.values()):
-            task.cancel()
+        """Nothing is asked any more."""
+        await end_tasks([*self._looks, *self._measuring.values()], within=1)
 
     # What the other processes and the operations are told
 
@@ -196,6 +238,16 @@ class Pool:
             fastest = max((member.peak_rate for member in self.ready), default=0.0)
             pipe.hset(keys.pace(self.scheduler.prefix), "rate", fastest)  # type: ignore[arg-type]
             await pipe.execute()
+
+
+async def _isolated(member: Member, work: Coroutine[None, None, None]) -> None:
+    """Whatever goes wrong with one replica concerns no other."""
+    try:
+        await work
+    except Exception as error:
+        expected = isinstance(error, (RedisError, OSError))
+        said = f"{type(error).__name__}: {error}"
+        log.warning("replica not looked at", url=member.row.url, error=said, exc_info=not expected)
 
 
 def _described(member: Member, now: int) -> dict[str, str | int | float]:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -21,6 +22,7 @@ from inference.models import Model, Replica
 from inference.prompt_store import StoredPrompt
 from inference.redis import keys, rules
 from inference.runner import topup
+from inference.runner.beats import Beats
 from inference.runner.dispatch import Dispatcher
 from inference.runner.flush import Flusher, Persister
 from inference.runner.pool import PROBE_SECONDS, Pool
@@ -107,6 +109,7 @@ class Runner:
             # A mistake of ours in the last steps: the lease runs out, and the sweep brings the request to an end.
             log.exception("stream abandoned", request=str(stream.id))
         finally:
+            stream.member.over(stream.sent)
             if self.streams.get(stream.id) is stream:
                 del self.streams[stream.id]
 
@@ -162,9 +165,10 @@ class Runner:
 
     async def _beat(self) -> None:
         """One call per model for all of its streams, tokens or not."""
+        beats = Beats()
         while True:
-            await asyncio.sleep(rules.settings().lease.heartbeat_seconds)
-            self._abort_unrenewed()
+            if await beats.next():
+                self._abort_unrenewed()
             by_pool: dict[Pool, list[Stream]] = defaultdict(list)
             for stream in self.streams.values():
                 by_pool[stream.pool].append(stream)
@@ -198,26 +202,22 @@ class Runner:
                 stream.interrupt(Interruption.FENCED)
 
     async def _watch(self) -> None:
-        """Probes the replicas, and takes up changes of the tables."""
-        read_at = 0.0
+        """Takes up changes of the tables."""
         while True:
-            if time.monotonic() - read_at > REFRESH_SECONDS:
-                await self._refresh()
-                read_at = time.monotonic()
-            for dispatcher in list(self.dispatchers.values()):
-                await dispatcher.look()
-            await asyncio.sleep(PROBE_SECONDS)
+            await self._refresh()
+            await asyncio.sleep(REFRESH_SECONDS)
 
     async def _refresh(self) -> None:
         await run_db(tuning.refresh)
-        for model, rows in await run_db(_models):
+        models = await run_db(_models)
+        for model, rows in models:
             if model.name not in self.dispatchers:
                 dispatcher = self.dispatchers[model.name] = Dispatcher(self, Pool(model, self.client))
-                loop = asyncio.create_task(_forever(f"dispatch {model.name}", dispatcher.run))
-                self._loops.append(loop)
+                for name, loop in (("dispatch", dispatcher.run), ("look", partial(_look, dispatcher))):
+                    self._loops.append(asyncio.create_task(_forever(f"{name} {model.name}", loop)))
             self.dispatchers[model.name].pool.refresh(model, rows)
-            if model.enabled:
-                await tokenization.preload(model)
+        for model, _ in models:
+            await _preload(model)
 
     async def _exchange(self) -> None:
         """What was placed where, to and from the other runners."""
@@ -247,6 +247,24 @@ class Runner:
                 model = keys.model_of(message["channel"].decode())
                 if (dispatcher := self.dispatchers.get(model)) is not None:
                     dispatcher.wake()
+
+
+async def _look(dispatcher: Dispatcher) -> None:
+    """At replicas and queues, once a second. Each model's by itself: one does not wait for another's engines."""
+    await _preload(dispatcher.pool.model)  # before a stream needs it
+    while True:
+        began = time.monotonic()
+        await dispatcher.look()
+        await asyncio.sleep(max(PROBE_SECONDS / 2, began + PROBE_SECONDS - time.monotonic()))
+
+
+async def _preload(model: Model) -> None:
+    """One that cannot be loaded keeps no other model waiting; whoever needs it is told."""
+    try:
+        if model.enabled:
+            await tokenization.preload(model)
+    except Exception:
+        log.warning("tokenizer not loaded", model=model.name, exc_info=True)
 
 
 async def _forever(name: str, loop: Callable[[], Awaitable[None]]) -> None:

@@ -75,7 +75,7 @@ class Stream:
         self.settling = False
         self.opened = False  # the log takes what we append
         self.tops_up_at: float = 32  # tokens of output from which on its reservation does not wait for a heartbeat
-        self._began = time.monotonic()
+        self._began = self.sent = member.begins()
         self.recovered = attempt == 1  # `output` holds what earlier attempts emitted
         self.keeps_text = True
         self._upstream: asyncio.Task[None] | None = None
@@ -122,7 +122,8 @@ class Stream:
             await self._give_back(failed=True)
             return
         if self.interruption is None:
-            self.member.succeeded()
+            if self.output.received:  # else an earlier attempt had everything
+                self.member.succeeded(self.sent)
             self._tell_cached()
             await self._settle(self._success())
         else:
@@ -272,6 +273,7 @@ class Stream:
     def _take(self, delta: Delta) -> None:
         first = self.output.first_token_at is None
         self.output.take(delta)
+        self.member.answers(self.sent, self.output.received)
         if first and self.output.first_token_at is not None:
             if not self.placement.before:  # else part of what was ahead may have been done by then
                 self.member.prefilled(self.placement.choice.uncached, time.monotonic() - self._began)
@@ -338,6 +340,8 @@ class Stream:
 
     async def _give_back(self, *, failed: bool = False, preempted: bool = False) -> None:
         """Back to the queue at the old rank, with what was emitted; ended when it failed too often."""
+        if failed:
+            self.member.failed(self.sent)  # before anything takes time: others are about to be sent there
         await self.runner.flusher.flush([self])
         await self.runner.persister.save([self])
         try:

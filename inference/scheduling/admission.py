@@ -58,15 +58,13 @@ def admit(
     return Admission(Action.QUEUE, x, probability)
 
 
-def is_in_time(settings: SchedulerSettings, lane: str, prediction: Prediction, waiting: int) -> bool:
-    """Whether one whose organization has nothing else under way is let in, though it was to be shed.
+def is_in_time(settings: SchedulerSettings, lane: str, prediction: Prediction) -> bool:
+    """Whether one whose organization has nothing else under way, or its part, is let in, though it was to be shed.
 
-    The margin of the p90 is the whole lane's, and mostly that of who brings much. `waiting`: requests in the lane.
+    The margin of the p90 is the whole lane's, and mostly that of who brings much.
     """
     objective = settings.lane(lane).objective_seconds
-    if objective is None or waiting >= settings.admission.queue_cap:
-        return False
-    return prediction.expected <= settings.admission.queue_to * objective
+    return objective is not None and prediction.expected <= settings.admission.queue_to * objective
 
 
 def shed_probability(settings: SchedulerSettings, lane: str, x: float | None) -> float:

@@ -57,7 +57,8 @@ class Head:
     `uncached` is the estimate it came with; `attempt` counts the attempts so far; `kv` is the context in tokens that
     it may reach (input and expected output). `turn`: as far as order goes, `commit` would take it now. `passing`: it
     would if those whose turn it is find no place. `rank`, in ms, orders a tenant's requests. `failures` counts the
-    attempts that count against it.
+    attempts that count against it, `avoid` are the replicas that failed it. `lead`: wtok by which its tenant is ahead
+    of the lane's least served one (of those that wait); 0 while the lane waits for another.
     """
 
     id: str
@@ -71,10 +72,11 @@ class Head:
     preemptions: int
     rank: float
     deadline: int
-    avoid: str
+    avoid: tuple[str, ...]
     turn: bool
     failures: int = 0
     passing: bool = False
+    lead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,12 @@ class Backlog:
         turn = self.has_turn(settings, name, tenant, ranked)
         return turn or (passing and self.may_pass(settings, now, name, tenant, ranked))
 
+    def leads(self, name: str) -> dict[str, int]:
+        """Of each of a lane's tenants that wait: by how many wtok it is ahead of the one that was served least."""
+        lane = self.lanes[name]
+        floor, times, weights = lane.clocks.floor, lane.clocks.times, lane.weights
+        return {tenant: math.floor((times[tenant] - floor) * weights[tenant] + 0.5) for tenant in lane.queues}
+
     def has_turn(self, settings: SchedulerSettings, name: str, tenant: str, ranked: Ranked) -> bool:
         """Whether it is the first of a tenant that is within a quantum of the one that was served least."""
         lane = self.lanes[name]

@@ -83,6 +83,7 @@ class Believed:
             metrics_age=now - self._scraped_at,
             preempted_age=now - self._preempted_at,
             usable=usable and counters.open,
+            failures=self.breaker.failures,
         )
 
     def prefilled(self, settings: SchedulerSettings, tokens: int, seconds: float) -> None:
@@ -124,7 +125,7 @@ class Believed:
         generated = seen.generated - before.generated
         self.decode.observe(streams, generated / streams / (seconds - reading))
 
-    def came_back(self) -> None:
+    def came_back(self, now: float) -> None:
         """It was down and is ready: its counts begin anew."""
-        self.breaker = self.breaker.came_back()
+        self.breaker = self.breaker.came_back(now)
         self._last, self._kv, self._scraped_at, self._shared = None, None, -math.inf, 0

@@ -94,12 +94,13 @@ class Book:
         for lane in self._backlog.in_order():
             blocking = self._backlog.lane_waits_for(self.settings, lane)
             waited_for = waited_for or blocking
+            leads = self._backlog.leads(lane) if k and not blocking else {}
             for tenant, _, id in self._backlog.lanes[lane].heads(k):
                 request = self._requests[id]
                 turn = not blocking and self._backlog.has_turn(self.settings, lane, tenant, request.ranked)
                 other = not blocking and not turn
                 passing = other and self._backlog.may_pass(self.settings, now, lane, tenant, request.ranked)
-                heads.append(request.head(turn, passing))
+                heads.append(request.head(turn, passing, leads.get(tenant, 0)))
         return Peeked(tuple(heads), {id: self._ledger.counters(id) for id in replicas}, waited_for)
 
     def commit(
@@ -179,15 +180,16 @@ class Book:
     ) -> Released:
         """Give a running request back: to the queue at its old rank, or to the ended.
 
-        `failed` counts towards the three attempts; a handover or preemption does not. `avoid` is a replica that the
-        next attempt should rather not have.
+        `failed` counts towards the three attempts; a handover or preemption does not. `avoid` is the replica that
+        failed it, which is remembered beside those that did before.
         """
         request = self._held(id, attempt)
         if isinstance(request, Answer):
             return Released.STALE
         self._charge_output(request, emitted)
         self._ledger.give_back(request)
-        request.avoid = avoid
+        if avoid and avoid not in request.avoid:
+            request.avoid += (avoid,)
         request.failures += failed
         request.preemptions += preempted
         return self._requeue_or_end(now, request)
@@ -289,6 +291,10 @@ class Book:
     def under_way(self, lane: str, tenant: str) -> int:
         """Requests of the tenant that are not settled."""
         return self._backlog.lanes[lane].live.get(tenant, 0)
+
+    def tenants(self, lane: str) -> int:
+        """How many have requests that are not settled."""
+        return len(self._backlog.lanes[lane].live)
 
     def running(self) -> tuple[Running, ...]:
         """All live leases (also those that have expired and are not reaped yet)."""

@@ -136,23 +136,39 @@ def sequence_limit(settings: SchedulerSettings, capn: int, decode: DecodeRate) -
 class Breaker:
     """A replica's failures of requests (a 4xx is none; nor is a failed probe), and whether it is left out for them.
 
-    `until` is when its ejection ends; `trial` says that it is half open then: few requests until one succeeds.
+    `until` is when its ejection ends; `trial` says that it is half open then: few requests until one succeeds. What an
+    attempt says depends on when it began. Streams may go on for minutes on a replica that answers nothing new, and when
+    one dies, all that it had fails at once, and perhaps late.
     """
 
     failures: int = 0
     ejections: int = 0
     until: float = 0.0
     trial: bool = False
+    since: float = -math.inf  # it was ejected or came back: attempts that began before say nothing of it any more
+    failed_at: float = -math.inf  # the latest of the failures
 
-    def succeeded(self) -> "Breaker":
-        return Breaker()
+    def succeeded(self, began: float) -> "Breaker":
+        """An attempt that began then has ended well. Only one that began after the latest failure ends the row."""
+        return Breaker(since=self.since) if self._tells(began) else self
 
-    def failed(self) -> "Breaker":
-        return replace(self, failures=self.failures + 1)
+    def answers(self, began: float) -> "Breaker":
+        """An attempt that began then gets its tokens: more are let in, but what failed is forgiven at its end only."""
+        return replace(self, trial=False) if self.trial and self._tells(began) else self
 
-    def came_back(self) -> "Breaker":
-        """It was down and is ready again: whatever it was ejected for may be over, so it is tried at once."""
-        return replace(self, until=0.0, trial=self.trial or self.ejections > 0)
+    def failed(self, began: float, now: float) -> "Breaker":
+        return replace(self, failures=self.failures + 1, failed_at=now) if began > self.since else self
+
+    def came_back(self, now: float) -> "Breaker":
+        """It was down and is ready again: tried at once, with few requests if it failed any.
+
+        What failed as it went down does not count any more. How often it was ejected still does, until one succeeds.
+        """
+        return Breaker(ejections=self.ejections, trial=self.trial or self.failures > 0, since=now)
+
+    def _tells(self, began: float) -> bool:
+        """Whether an attempt that began then shows what the replica does with new ones."""
+        return began > max(self.since, self.failed_at)
 
     def bad(self, settings: EjectionSettings, now: float) -> bool:
         return self.failures >= settings.failures or self.until > now
@@ -161,7 +177,7 @@ class Breaker:
         """Left out for longer each time. One more failure afterwards is enough for the next time."""
         ejections = self.ejections + 1
         seconds = min(settings.seconds * ejections, settings.most_seconds)
-        return Breaker(settings.failures - 1, ejections, now + seconds, trial=True)
+        return Breaker(settings.failures - 1, ejections, now + seconds, trial=True, since=now)
 
 
 def ejected(settings: SchedulerSettings, pool: Mapping[str, Breaker], now: float) -> dict[str, Breaker]:
@@ -181,14 +197,17 @@ def _mostly_bad(settings: SchedulerSettings, pool: Mapping[str, Breaker], now: f
 
 
 def may_take(settings: SchedulerSettings, breaker: Breaker, n: int, now: float) -> bool:
-    """Whether a replica that has `n` requests takes another one, as far as its failures go."""
+    """Whether a replica takes another request, as far as its failures go.
+
+    `n`: the requests on it that began after `breaker.since`, so that old streams do not stand in for a try.
+    """
     if breaker.until > now:
         return False
     return not breaker.trial or n < settings.ejection.half_open_requests
 
 
 def usable(settings: SchedulerSettings, pool: Mapping[str, tuple[Breaker, int]], now: float) -> set[str]:
-    """Which of the ready replicas, with the requests that each has, take another one.
+    """Which of the ready replicas take another request. With each, the requests on it as `may_take` counts them.
 
     All of them, if none would or more than half look bad: then the fault is elsewhere.
     """

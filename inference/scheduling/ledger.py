@@ -40,7 +40,7 @@ class Request:
     state: State = State.QUEUED
     failures: int = 0
     preemptions: int = 0
-    avoid: str = ""
+    avoid: tuple[str, ...] = ()
     cancelled: bool = False
     preempted: bool = False
     outcome: Outcome | None = None
@@ -67,7 +67,7 @@ class Request:
     def held_by(self, attempt: int) -> bool:
         return self.state is State.RUNNING and self.attempt == attempt
 
-    def head(self, turn: bool, passing: bool) -> Head:
+    def head(self, turn: bool, passing: bool, lead: int) -> Head:
         return Head(
             id=self.id,
             lane=self.lane,
@@ -84,6 +84,7 @@ class Request:
             turn=turn,
             failures=self.failures,
             passing=passing,
+            lead=lead,
         )
 
     def running(self) -> Running:

@@ -10,6 +10,8 @@ from inference.scheduling.prediction import Ahead, Learned, Prediction, lane_sha
 from inference.scheduling.routing import Demand, Load, assess
 from inference.scheduling.settings import LANES, SchedulerSettings
 
+AT_ONCE = 0.1  # of the lane's objective: prompts queued on an engine that somebody may stand behind
+
 
 class Counted(NamedTuple):
     """What is on a replica now, as in `answers.Counters`."""
@@ -37,6 +39,11 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
     def holding(self, held: Counted) -> "Place":
         return msgspec.structs.replace(self, qpf=held.qpf, kv=held.kv, n=held.n)
+
+    @property
+    def seconds_queued(self) -> float:
+        """Until what is queued to be read has been read."""
+        return self.qpf / (self.peak_rate * self.health)
 
     @property
     def load(self) -> Load:
@@ -90,13 +97,24 @@ class View(msgspec.Struct, frozen=True):
         share = sum(weights[name] for name in own) / sum(weights.values())
         return sum(self.running.get(name, 0) for name in own) < share * sum(self.running.values())
 
+    def in_its_part(self, lane: str, own: int, tenants: int) -> bool:
+        """Whether a tenant with `own` requests in the lane, waiting ones too, has no more than its part of what runs.
+
+        `tenants`: how many have requests there, itself included. Then others are too much for the lane, not this one.
+        """
+        return own * tenants <= self.running.get(lane, 0)
+
     def takes(self, settings: SchedulerSettings, lane: str, input: int, output: int, taken: int) -> bool:
-        """Whether an engine would read such a request at once, if `taken` others of its lane go first."""
+        """Whether an engine would read such a request as good as at once, if `taken` others of its lane go first."""
         if self.waiting.get(lane):
             return False
-        demand = Demand(lane, input, output)
-        idle = [place for place in self.places if not place.qpf and not assess(settings, demand, place.load, 0).refusal]
-        return self._free(settings, lane, idle) > taken
+        demand, most = Demand(lane, input, output), AT_ONCE * (settings.lane(lane).objective_seconds or 0.0)
+        soon = [
+            place
+            for place in self.places
+            if place.seconds_queued <= most and not assess(settings, demand, place.load, 0).refusal
+        ]
+        return self._free(settings, lane, soon) > taken
 
     def ahead(self, settings: SchedulerSettings, demand: Demand, requests: float) -> Ahead:
         """What stands between a request and its first token."""

@@ -4,6 +4,7 @@ Times are seconds of a monotonic clock. What is believed of a replica (its rates
 `health`, and may be imported from here.
 """
 
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ __all__ = [
     "with_best_match_first",
 ]
 
+HOPING = 0.8  # of the least that a requeued request may wait again: for a replica that has not failed it, at most
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -67,24 +70,26 @@ class Load:
     metrics_age: float = 0.0  # seconds since a scrape
     preempted_age: float = float("inf")  # seconds since the engine preempted
     usable: bool = True  # ready, not draining, not ejected
+    failures: int = 0  # of requests, in a row
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a request asks for. `waited` in seconds; `avoid` a replica that just failed it."""
+    """What a request asks for. `waited` in seconds; `avoid` replicas that have failed it."""
 
     lane: str
     input: int
     expected_output: int
     waited: float = 0.0
-    avoid: str = ""
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A replica with the terms of its score, in seconds, for the decision record.
 
-    `refusal`: why the request cannot start there now ("" it can): replica (not usable), slots, kv, gate.
+    `refusal`: why the request cannot start there now ("" it can): replica (not usable), slots, kv, gate. `suspect`: its
+    metrics are old, or it would be ejected if that were not so of others already.
     """
 
     id: str
@@ -131,7 +136,8 @@ def assess(settings: SchedulerSettings, demand: Demand, load: Load, match: int) 
     taken = load.n * stale / load.capn if load.capn > 0 else 1.0
     score = prefill + rules.kv_weight * max(0.0, kv - rules.kv_from) / (1 - rules.kv_from) + rules.slots_weight * taken
     refused = refusal(settings.lane(demand.lane), load, uncached, need, match) if load.usable else Refusal.REPLICA
-    suspect = load.metrics_age > settings.replica.suspect_seconds
+    failing = load.failures >= settings.ejection.failures
+    suspect = failing or load.metrics_age > settings.replica.suspect_seconds
     return Candidate(load.id, match, uncached, prefill, kv, score, refused.value, suspect)
 
 
@@ -144,14 +150,16 @@ def choose(
 ) -> Choice:
     """The replica with the lowest score among those that can start it now, but it stays with a matching one.
 
-    `matches`: cached tokens by replica id, absent is 0. One that is suspect, or that just failed the request, is taken
-    when there is no other.
+    `matches`: cached tokens by replica id, absent is 0. One that is suspect is taken when no other can start it. One
+    that has failed the request is taken when there is no other; what has failed waits for one that is merely full.
     """
     candidates = tuple(assess(settings, demand, load, matches.get(load.id, 0)) for load in loads)
-    free = [candidate for candidate in candidates if not candidate.refusal]
+    others = [candidate for candidate in candidates if candidate.id not in demand.avoid]
+    healthy = [each for each in others if each.refusal != Refusal.REPLICA.value and not each.suspect]
+    free = [each for each in (healthy if demand.avoid and healthy else candidates) if not each.refusal]
     if not free:
         return Choice("", 0, Why.NONE, candidates)
-    unblamed = [candidate for candidate in free if candidate.id != demand.avoid] or free
+    unblamed = [candidate for candidate in free if candidate.id not in demand.avoid] or free
     pool = [candidate for candidate in unblamed if not candidate.suspect] or unblamed
     chosen, why = _stay_or_leave(settings, demand, pool, {load.id: load for load in loads}, rng)
     if why is Why.BEST and any(_matches(settings, demand, candidate) for candidate in candidates):
@@ -223,15 +231,19 @@ def _saturated(settings: SchedulerSettings, load: Load) -> bool:
     return load.usage > rules.leave_kv_usage or load.preempted_age < rules.leave_preempted_seconds
 
 
-def with_best_match_first(heads: Sequence[Head], matches: Mapping[str, float]) -> list[Head]:
+def with_best_match_first(heads: Sequence[Head], matches: Mapping[str, float], late: float = -math.inf) -> list[Head]:
     """The heads of `peek` in the order in which to try them: among those of a lane whose turn it is, the best cached
-    share first.
+    share first, but none ahead of one before it that has a rank before `late`.
 
-    `matches`: by request id, the largest share of its input that any replica has cached, absent is 0.
+    `matches`: by request id, the largest share of its input that any replica has cached, absent is 0. Without a bound
+    whoever has nothing cached would wait until all who have are a quantum ahead.
     """
     lanes = list(dict.fromkeys(head.lane for head in heads))
-
-    def key(head: Head) -> tuple[int, bool, float]:
-        return lanes.index(head.lane), not head.turn, -matches.get(head.id, 0.0) if head.turn else 0.0
-
-    return sorted(heads, key=key)
+    ranked, group = [], 0
+    for head in heads:
+        is_late = head.turn and head.rank < late
+        group += is_late
+        by_match = -matches.get(head.id, 0.0) if head.turn else 0.0
+        ranked.append(((lanes.index(head.lane), not head.turn, group if head.turn else 0, by_match), head))
+        group += is_late
+    return [head for _, head in sorted(ranked, key=lambda each: each[0])]

@@ -119,9 +119,12 @@ function begin() {
 }
 
 const LONGEST_COUNTDOWN = 900; // s; who has to wait longer does not sit and wait
+let chosen = null; // the model that was chosen, while another one is asked in its place
 const AGAIN = / ?Try again in \d+ s\.\s*$/;
 
 function refused(seconds) {
+  if (chosen) chosen.checked = true;
+  chosen = null;
   document.querySelector(".beginning")?.remove();
   document.querySelector(".greeting").hidden = false;
   form().removeAttribute("aria-busy");
@@ -132,12 +135,30 @@ function refused(seconds) {
     begun.doubtful = true;
     say(DOUBT, "warning");
   }
-  if (!seconds || seconds > LONGEST_COUNTDOWN) return;
   const words = notice().querySelector(".detail") ?? notice();
-  const last = words.lastChild; // behind a link, where there is one
-  if (last) last.textContent = last.textContent.replace(AGAIN, " ");
-  words.append(countdown(seconds));
+  const offer = words.querySelector("[data-smaller]");
+  offer?.remove();
+  if (seconds && seconds <= LONGEST_COUNTDOWN) {
+    words.normalize();
+    const last = words.lastChild; // behind a link, where there is one
+    if (last) last.textContent = last.textContent.replace(AGAIN, " ");
+    words.append(countdown(seconds));
+  }
+  if (!offer) return;
+  offer.hidden = false;
+  words.append(" ", offer);
 }
+
+// The same message to the model that would reply now. For this once: it is no choice for what comes later.
+document.addEventListener("click", ({ target }) => {
+  const offer = target.closest?.("#notice [data-smaller]");
+  const choices = [...document.querySelectorAll("#model-list input")];
+  const smaller = offer && choices.find(({ value }) => value === offer.dataset.smaller);
+  if (!smaller || obstacle() !== null) return;
+  chosen = choices.find(({ checked }) => checked) ?? null;
+  smaller.checked = true;
+  form().requestSubmit();
+});
 
 let waitSeconds = 0;
 

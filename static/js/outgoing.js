@@ -20,7 +20,7 @@ const ON_ITS_WAY = "Your last message is not confirmed yet. Wait for it.";
 const form = () => document.getElementById("composer");
 const place = () => placeOf(form());
 let shown = null; // the conversation that `messages` belong to
-let messages = new Map(); // id -> { id, content, model, edits, state, sent, tries }
+let messages = new Map(); // id -> { id, content, model, edits, refusal, state, sent, tries }
 
 export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID is not there on a plain http address
@@ -28,7 +28,8 @@ export function newId() {
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
-const keep = () => keepSent(place(), [...messages.values()].map(({ id, content, model, edits }) => ({ id, content, model, edits })));
+const kept = ({ id, content, model, edits, refusal }) => ({ id, content, model, edits, refusal });
+const keep = () => keepSent(place(), [...messages.values()].map(kept));
 
 function make(name, className, text) {
   const element = document.createElement(name);
@@ -99,20 +100,33 @@ function remove(message) {
   keep();
 }
 
-function fail(message, reason, { seconds = null, outcome = "Not sent.", usage = "" } = {}) {
+// Kept with the message: one that was refused is sent by nobody but a person, on a page that is loaded anew neither.
+function fail(message, reason, { seconds = null, outcome = "Not sent.", usage = "", smaller = null } = {}) {
   message.state = "failed";
+  message.refusal = { reason, outcome, usage, smaller, until: seconds ? Date.now() + 1000 * seconds : 0 };
+  keep();
+  explain(message);
+}
+
+function explain(message) {
+  const { reason, outcome, usage, smaller, until } = message.refusal;
+  const seconds = Math.ceil((until - Date.now()) / 1000);
   const retry = button("Retry", () => deliver(message));
   const line = make("span", "failure");
   line.setAttribute("role", "alert");
   line.append(make("span", "why", outcome), ` ${reason} `);
   if (usage) line.append(linkTo(usage, "See your usage"), " ");
-  if (seconds) {
+  if (seconds > 0) {
     retry.disabled = true;
     const wait = countdown(seconds);
     wait.addEventListener("chat:countdown", () => (retry.disabled = false));
     line.append(wait);
   }
-  say(message, line, retry, button("Edit", () => takeBack(message)));
+  const ways = make("span", "ways");
+  ways.append(retry);
+  if (smaller) ways.append(button(`Use ${smaller.title} instead`, () => deliver(message, smaller.name)));
+  ways.append(button("Edit", () => takeBack(message)));
+  say(message, line, ways);
 }
 
 function takeBack(message) {
@@ -121,10 +135,15 @@ function takeBack(message) {
   document.dispatchEvent(new CustomEvent("chat:takeback", { detail }));
 }
 
-function deliver(message) {
-  const { id, content, model, edits } = message;
+function deliver(message, instead = null) {
   clearTimeout(message.timer);
+  if (instead) message.model = instead;
   message.state = "sending";
+  if (message.refusal) {
+    message.refusal = null;
+    keep();
+  }
+  const { id, content, model, edits } = message;
   if (!transmit({ type: "send", id, content, model, edits })) return wait(message);
   message.sent = true;
   message.tries += 1;
@@ -156,13 +175,19 @@ export function send({ content, model, edits = null }) {
 // After a reload, and on the page of another conversation.
 export function restore() {
   const composer = form();
-  if (!composer?.dataset.conversation || shown === composer) return;
+  if (!composer || shown === composer) return;
   shown = composer;
-  messages = new Map(readSent(place()).map((sent) => [sent.id, { ...sent, state: "sending", sent: true, tries: 0 }]));
-  messages.forEach((message) => {
+  for (const { timer } of messages.values()) clearTimeout(timer); // those of another conversation do not go out to this one
+  const found = composer.dataset.conversation ? readSent(place()) : [];
+  messages = new Map();
+  for (const each of found) {
+    const state = each.refusal ? "failed" : "sending";
+    const message = { ...each, state, sent: !each.refusal?.outcome, tries: 0 };
+    messages.set(each.id, message);
     show(message);
-    wait(message);
-  });
+    if (message.refusal) explain(message);
+    else wait(message);
+  }
 }
 
 document.addEventListener("chat:connected", () => {
@@ -189,9 +214,11 @@ document.addEventListener("chat:accepted", ({ detail: { id } }) => {
   if (message) remove(message);
 });
 
-document.addEventListener("chat:refused", ({ detail: { id, code, message: reason, retry_after, usage } }) => {
+document.addEventListener("chat:refused", ({ detail: { id, code, message: reason, retry_after, usage, smaller } }) => {
   const message = messages.get(id);
-  if (message) fail(message, reason, { seconds: retry_after, outcome: code === IN_DOUBT ? "" : "Not sent.", usage });
+  if (!message) return;
+  message.sent = code === IN_DOUBT; // else the server has said that it does not have it
+  fail(message, reason, { seconds: retry_after, outcome: message.sent ? "" : "Not sent.", usage, smaller });
 });
 
 document.addEventListener("htmx:ws:after:message:incoming", () => messages.size && supersede());

@@ -95,6 +95,18 @@ def test_in_openai_s_form_the_type_says_what_there_were_too_many_of() -> None:
     }
 
 
+def test_an_error_may_say_more_than_all_do() -> None:
+    class Explained(errors.RateLimited):
+        """Too many."""
+
+    error = Explained()
+    error.members = {"decision": {"x": 1.5}}
+    assert json.loads(error_responses.problem(error, "r").body)["decision"] == {"x": 1.5}
+    assert error_responses.openai_error(error)["error"]["decision"] == {"x": 1.5}
+    assert "decision" not in json.loads(error_responses.problem(errors.RateLimited(), "r").body)
+    assert list(error_responses.openai_error(errors.RateLimited())["error"]) == ["message", "type", "param", "code"]
+
+
 def test_the_headers_of_a_limit_are_passed_on() -> None:
     error = errors.RateLimited()
     error.headers = {"x-ratelimit-limit-tokens": "5"}

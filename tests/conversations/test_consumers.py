@@ -14,6 +14,10 @@ from chatsite.ids import new_id, public_id
 from conversations import consumers, flow, services
 from conversations.errors import ReplyRunning
 from conversations.models import Conversation
+from inference import selectors as inference_selectors
+from inference.errors import HighDemand
+from inference.models import Model
+from quotas.selectors import aplan_of
 from tests.conftest import Person
 from tests.conversations.live_pages import conversation, script
 from tests.conversations.pages import (
@@ -189,6 +193,31 @@ async def test_a_message_that_is_refused_says_why_and_when(
         }
         assert "#notice" not in seen
         assert 'hx-target="#meters"' in seen  # after the first: they show how much is used up
+
+
+async def test_in_a_crowd_the_page_names_the_plan_and_a_model_that_replies_sooner(
+    conversation: Conversation, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence that programs read has the seconds in it; a page counts them down beside it."""
+
+    async def send(*args: Any, **kwargs: Any) -> None:
+        raise HighDemand("High demand. Try again in 24 s.", retry_after=24)
+
+    async def sooner(name: str, *about: Any) -> Model:
+        return Model(name="small", title="Small One")
+
+    monkeypatch.setattr(services, "send", send)
+    monkeypatch.setattr(inference_selectors, "sooner_model", sooner)
+    plan = (await aplan_of(person.organization.id)).name
+    async with connected(conversation.id, person.user) as socket:
+        await socket.say("send", id="7", content="Hi", model="tiny")
+        await socket.until('"refused"')
+        about = json.loads(socket.frames[-1])
+        assert about["message"] == f"High demand on the {plan} plan."
+        assert (about["retry_after"], about["smaller"]) == (24, {"name": "small", "title": "Small One"})
+        await socket.say("send", content="Hi", model="tiny")
+        notice = await socket.until("#notice")
+        assert notice.count("Try again in") == 1
 
 
 async def test_an_edited_message_takes_the_place_of_the_first(

@@ -207,6 +207,15 @@ def test_a_refusal_says_when_to_try_again() -> None:
     assert frames.refusal(AppError("Broken.")) == "Broken."
 
 
+def test_the_seconds_are_said_once() -> None:
+    """Programs read them in the sentence; a page has them beside it, or nowhere else."""
+    crowded = RateLimited("High demand. Try again in 24 s.", retry_after=24)
+    assert frames.refusal(crowded) == "High demand. Try again in 24 s."
+    assert frames.notice(crowded.message, 24).count("Try again in") == 1
+    assert '"message": "High demand."' in frames.refused(crowded)
+    assert "Try again in 2000 s." in frames.refused(RateLimited("Enough. Try again in 2000 s.", retry_after=2000))
+
+
 def over_quota(retry_after: float) -> QuotaExceeded:
     return QuotaExceeded("The <free> plan allows 5.", Remaining(()), retry_after=retry_after)
 

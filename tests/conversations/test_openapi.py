@@ -119,3 +119,13 @@ async def test_the_document_needs_no_key(database: None) -> None:
     answer = await Caller({}).call("GET", "/v1/openapi.json")
     assert answer.status == 200
     assert answer.json()["info"]["title"]
+
+
+def test_records_are_described_by_each_of_their_ids_and_in_refusals(document: dict[str, Any]) -> None:
+    [name] = document["paths"]["/v1/requests/{id}"]["get"]["parameters"]
+    assert "chatcmpl-" in name["description"] and name["in"] == "path"
+    schemas = document["components"]["schemas"]
+    assert "lead" in schemas["Request"]["properties"]["decision"]["description"]
+    for error in ("Problem", "OpenAiError"):
+        assert "decision" in schemas[error]["properties"]
+        assert "decision" not in schemas[error]["required"]

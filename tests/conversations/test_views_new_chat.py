@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from uuid import UUID
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -10,6 +11,10 @@ from django.test import AsyncClient
 from chatsite.errors import IdempotencyMismatch, RateLimited
 from conversations import views
 from conversations.models import Conversation, Message
+from inference import selectors as inference_selectors
+from inference.errors import HighDemand
+from inference.models import Model
+from quotas.selectors import aplan_of
 from tests.conftest import Person
 from tests.conversations.pages import add_turn, in_database, make_model
 from tests.conversations.test_views import HTMX, client_of
@@ -123,3 +128,23 @@ async def test_over_quota_says_when_to_try_again_and_leaves_nothing_behind(
     assert 'hx-target="#meters"' in html  # which shows how much is used up
     assert not await Conversation.objects.aexists()
     assert not await Message.objects.aexists()
+
+
+async def test_in_a_crowd_the_plan_and_the_smaller_model_are_named_and_the_seconds_once(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*args: Any, **kwargs: Any) -> None:
+        raise HighDemand("High demand. Try again in 24 s.", retry_after=24)
+
+    async def sooner(name: str, organization_id: UUID, tokens: int, seconds: float) -> Model:
+        assert (name, organization_id, seconds) == ("tiny", person.organization.id, 24)
+        return Model(name="small", title="<Small>")
+
+    await in_database(make_model)
+    monkeypatch.setattr(views.services, "send", refuse)
+    monkeypatch.setattr(inference_selectors, "sooner_model", sooner)
+    answer = await (await client_of(person.user)).post("/", {"content": "Hi", "model": "tiny"}, headers=HTMX)
+    html = answer.content.decode()
+    plan = (await aplan_of(person.organization.id)).name
+    assert f"High demand on the {plan} plan. Try again in 24 s. <button" in html
+    assert 'data-smaller="small" hidden>Use &lt;Small&gt; instead</button>' in html

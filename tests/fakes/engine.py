@@ -126,7 +126,8 @@ class FakeEngine(EngineLoop):
             known = any(path == request.path for _, path in handlers)
             request.connection.answer(405 if known else 404, {"detail": "Method Not Allowed" if known else "Not Found"})
             return
-        handler(request)
+        if request.path not in self.faults.silent:
+            handler(request)
 
     def _health(self, request: Request) -> None:
         request.connection.answer(503 if self.faults.unhealthy else 200)
@@ -147,18 +148,21 @@ class FakeEngine(EngineLoop):
     def _metrics(self, request: Request) -> None:
         options = self.options
         labels = f'{{engine="0",model_name="{options.model}"}}'
-        samples = {
+        samples: dict[str, float | str] = {
             "num_requests_running": float(self.running),
             "num_requests_waiting": float(self.waiting),
             "kv_cache_usage_perc": self.kv_usage,
             "num_preemptions_total": float(self.preemptions),
             "generation_tokens_total": float(self.tokens),
         }
+        said = self.faults.figures
+        samples |= {name: said[name] for name in samples.keys() & said.keys()}
         text = "".join(
             f"# HELP vllm:{n} Fake.\n# TYPE vllm:{n} gauge\nvllm:{n}{labels} {v}\n" for n, v in samples.items()
         )
         cache = f'_block_size_resolved="True",block_size="{options.block_size}",effective_attention_block_size="64"'
-        text += f'vllm:cache_config_info{{{cache},engine="0",num_gpu_blocks="{options.kv_blocks}"}} 1.0\n'
+        blocks = said.get("num_gpu_blocks", options.kv_blocks)
+        text += f'vllm:cache_config_info{{{cache},engine="0",num_gpu_blocks="{blocks}"}} 1.0\n'
         request.connection.answer(200, text.encode(), "text/plain; version=1.0.0; charset=utf-8")
 
     def _tokenize(self, request: Request) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import zlib
 from array import array
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +12,11 @@ from tests.fakes.engine_tokens import Continuation, FakeModel, Script
 from tests.fakes.engine_wire import CompletionEvents, Counts, WholeCompletion, error_event
 from tests.fakes.http_server import Connection, chunk
 
+CHATTER_SECONDS = 0.05
 # What a stream may do once it has sent `Faults.after` tokens.
 STREAM_FAULTS = {
     "stall": "it sends nothing more",
+    "chatter": "it keeps on sending comments, which is all",
     "reset": "its connection is cut",
     "die": "the whole engine is gone, as by kill -9",
     "error": "an error event, as when vLLM's core has died",
@@ -52,6 +55,8 @@ class Faults:
     times: int = 0  # so often, then no more; 0: always
     status: int = 0  # answers /v1/completions with this
     unhealthy: bool = False
+    silent: Sequence[str] = ()  # paths that are never answered, such as "/health"
+    figures: Mapping[str, str] = field(default_factory=dict)  # what /metrics and its labels say instead, by name
 
     def strike(self) -> str:
         """The stream fault that happens now."""
@@ -305,10 +310,18 @@ class EngineLoop:
         if outcome != "die":
             self._admit()
 
+    def _chatter(self, run: Run) -> None:
+        if not run.connection.transport.is_closing():
+            run.connection.transport.write(chunk(b": still here\n\n"))
+            run.timer = asyncio.get_running_loop().call_later(CHATTER_SECONDS, self._chatter, run)
+
     def _misbehave(self, run: Run, kind: str) -> None:
         run.silent = True
         transport = run.connection.transport
         if kind == "stall":
+            return
+        if kind == "chatter":
+            self._chatter(run)
             return
         if kind == "die":
             self.kill()

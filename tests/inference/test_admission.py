@@ -64,6 +64,7 @@ async def test_in_a_crowd_the_free_are_told_when_to_come_back_and_enterprise_wai
     with pytest.raises(HighDemand) as refused:
         await admission.decide(MODEL, "free", TENANT, 500, 100)
     assert "Try again in" in refused.value.message
+    assert refused.value.members["decision"]["x"] > 1
     assert refused.value.retry_after is not None and 1 <= refused.value.retry_after <= 144
     decision = (await admission.decide(MODEL, "enterprise", TENANT, 500, 100)).record
     assert decision["x"] > 1
@@ -173,6 +174,37 @@ async def test_paying_work_is_not_turned_away_while_lesser_work_has_more_than_it
     await seen(**late, uncached={"paid": 500.0}, running={"free": 2, "paid": 6}, places=[PLACE])
     with pytest.raises(HighDemand):
         await admission.decide(MODEL, "paid", TENANT, 500, 100)
+
+
+async def test_the_requests_of_one_call_count_one_by_one() -> None:
+    """128 answers are 128 requests for what comes after them, however they were asked for."""
+    await seen(learned={lane: Learned({0: (4.0, 120.0)}) for lane in KNOWN})
+    assert await admission.decide(MODEL, "free", TENANT, 500, 100, requests=6)
+    assert forecast._read[MODEL].arriving.of_tenant["free", TENANT] == 6
+    assert await admission.decide(MODEL, "free", "another", 500, 100, requests=4)  # its first has the last place
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "free", "a third", 500, 100)
+
+
+async def test_more_requests_than_the_queue_holds_are_refused() -> None:
+    await seen(waiting={"free": 9_990}, learned={})
+    assert await admission.decide(MODEL, "free", TENANT, 5, 1, requests=10)
+    forecast.forget()
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "free", TENANT, 5, 1, requests=11)
+
+
+async def test_who_has_its_part_of_what_runs_is_not_turned_away_for_anothers_flood() -> None:
+    full = [Place("a", 500, 0, 8, 100_000, 8, 1000.0, 1.0)]
+    wide = {lane: Learned({0: (0.2, 50.0)}) for lane in KNOWN}
+    await seen(learned=wide, uncached={"paid": 100.0}, running={"paid": 8}, places=full, ends=20.0)
+    await queue_up("flood", 20, "paid")
+    await queue_up(TENANT, 3, "paid")
+    assert await admission.decide(MODEL, "paid", TENANT, 100, 100)  # four of eight are its part
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "paid", TENANT, 100, 100)
+    with pytest.raises(HighDemand):
+        await admission.decide(MODEL, "paid", "flood", 100, 100)
 
 
 async def test_one_after_another_on_an_idle_engine_nobody_is_turned_away_whatever_was_learned() -> None:

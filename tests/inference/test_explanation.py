@@ -1,3 +1,5 @@
+import pytest
+
 from inference.explanation import explain
 
 CANDIDATES = [
@@ -14,13 +16,19 @@ def test_a_record_is_told_in_words() -> None:
     decision = {"predicted": {"raw": 0.2, "expected": 0.4, "p90": 0.6}, "x": 0.6, "shed_probability": 0.0}
     told = explain(decision | {"attempts": [ATTEMPT]}, 0.5, {"a": "http://one"})
     assert told is not None
-    assert (told.expected, told.actual, told.pressure) == (0.4, 0.5, 0.6)
+    assert (told.expected, told.actual, told.pressure, told.turned_away) == (0.4, 0.5, 0.6, 0)
     [attempt] = told.attempts
     assert (attempt.replica, attempt.why) == ("http://one", "its prompt is cached there")
     assert [(each.replica, each.chosen, each.why_not) for each in attempt.options] == [
         ("http://one", True, ""),
         ("b", False, "enough queued there"),
     ]
+
+
+@pytest.mark.parametrize(("probability", "percent"), [(0.0, 0), (0.0004, 1), (0.07, 7), (0.5, 50), (1.0, 100)])
+def test_of_those_turned_away_whole_percents_are_told(probability: float, percent: int) -> None:
+    told = explain({"x": 1.2, "shed_probability": probability}, None, {})
+    assert told is not None and told.turned_away == percent
 
 
 def test_without_a_record_there_is_nothing_to_tell() -> None:

@@ -1,6 +1,9 @@
-"""What a waiting reader is shown."""
+"""What a waiting reader is shown, and how a request is named."""
 
-from inference.protocol import GRACE_SECONDS, QueuePlace
+import pytest
+
+from chatsite.ids import new_id, public_id
+from inference.protocol import GRACE_SECONDS, QueuePlace, answer_id, request_named
 
 
 def shown(place: QueuePlace) -> tuple[int, float | None, bool]:
@@ -40,3 +43,23 @@ def test_no_time_is_shown_while_the_model_loads() -> None:
     place = QueuePlace(1, 3.0, loading=True).after(before, 60)
     assert shown(place) == (1, None, False)
     assert shown(QueuePlace(1, 3.0).after(place, 61)) == (1, 3.0, False)
+
+
+def test_a_request_is_found_by_each_of_its_names() -> None:
+    request = new_id()
+    for name in (public_id("req", request), answer_id(True, request), answer_id(False, request)):
+        assert request_named(name) == request
+    assert answer_id(True, request) == f"chatcmpl-{request.hex}"
+    assert answer_id(False, request) == f"cmpl-{request.hex}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "chatcmpl-", "chatcmpl-x", "cmpl-{id}", "msg_{id}", "chatcmpl_{hex}", "chatcmpl-{HEX}", "{hex}"),
+        *("chatcmpl-{hex}0", "chatcmpl-{hex} ", "chatcmpl-urn:uuid:{hex}", "gptcmpl-{hex}", "req_{hex}"),
+    ],
+)
+def test_what_is_no_name_of_a_request(name: str) -> None:
+    request = new_id()
+    assert request_named(name.format(id=request, hex=request.hex, HEX="A" + request.hex[1:])) is None

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from aiohttp import ClientSession
 
+from inference import vllm
 from inference.vllm import (
     Engine,
     EngineError,
@@ -72,6 +73,29 @@ class TestFaults:
         assert len(ids_of(deltas)) == after
         assert 0.2 <= asyncio.get_running_loop().time() - started < 2
         await wait_until(lambda: not fake.running, within=1)  # and the sequence is freed
+
+    @pytest.mark.parametrize("after", [0, 3])
+    async def test_an_engine_that_sends_anything_but_tokens_has_stalled(
+        self, after: int, engine: Engine, fake: FakeEngine
+    ) -> None:
+        fake.options.tokens_per_second = 100
+        fake.faults.stream, fake.faults.after = "chatter", after
+        first, idle = (0.3, 30.0) if after == 0 else (30.0, 0.3)
+        asked = collect(engine, call(50), first_token_timeout=first, idle_timeout=idle)
+        deltas, error = await asyncio.wait_for(asked, 5)
+        assert type(error) is EngineStalled
+        assert len(ids_of(deltas)) == after
+        await wait_until(lambda: not fake.running, within=1)
+
+    @pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models"])
+    async def test_what_is_asked_again_and_again_has_little_time(
+        self, path: str, engine: Engine, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(vllm, "LOOK_SECONDS", 0.1)
+        fake.faults.silent = (path,)
+        asked = {"/health": engine.health, "/metrics": engine.stats, "/v1/models": engine.served_models}
+        with pytest.raises(EngineStalled):
+            await asyncio.wait_for(asked[path](), 3)
 
     @pytest.mark.parametrize(
         ("status", "expected"),

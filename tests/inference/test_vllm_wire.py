@@ -102,6 +102,49 @@ def test_an_error_inside_the_stream(code: int | str, expected: type[EngineError]
     assert type(failure) is expected
 
 
+METRICS = {
+    "num_requests_running": "2.0",
+    "num_requests_waiting": "1.0",
+    "kv_cache_usage_perc": "0.5",
+    "num_preemptions_total": "3.0",
+    "generation_tokens_total": "70.0",
+    "prompt_tokens_total": "700.0",
+}
+
+
+def metrics(blocks: str = "182", block_size: str = "16", **changes: str) -> bytes:
+    lines = [f'vllm:{name}{{engine="0"}} {value}' for name, value in (METRICS | changes).items()]
+    return "\n".join(
+        [*lines, f'vllm:cache_config_info{{block_size="{block_size}",num_gpu_blocks="{blocks}"}} 1.0\n']
+    ).encode()
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "many", "1e300", "-1.0", "9" * 5000])
+def test_figures_that_cannot_be_right_are_garbage(name: str, value: str) -> None:
+    assert parse_stats(metrics()) is not None
+    with pytest.raises(EngineGarbage):
+        parse_stats(metrics(**{name: value}))
+
+
+@pytest.mark.parametrize("changes", [{"blocks": "9" * 40}, {"blocks": "9" * 5000}, {"block_size": "9" * 12}])
+def test_no_machine_has_such_a_memory(changes: dict[str, str]) -> None:
+    with pytest.raises(EngineGarbage):
+        parse_stats(metrics(**changes))
+
+
+def test_a_large_machine_is_believed() -> None:
+    stats = parse_stats(metrics(blocks="60000000"))
+    assert stats is not None
+    assert stats.kv_blocks * stats.block_size == 960_000_000
+
+
+def test_no_block_may_be_told() -> None:
+    stats = parse_stats(metrics(blocks="None"))
+    assert stats is not None
+    assert stats.kv_blocks == 0
+
+
 def test_stats_of_a_real_engine() -> None:
     """From /metrics of vLLM 0.32."""
     stats = parse_stats(

@@ -8,7 +8,7 @@ from playwright.async_api import WebSocketRoute, expect
 from chatsite.ids import new_id
 from tests.acceptance.browsing import LAST_REPLY, Visitor
 from tests.acceptance.gallery import scene
-from tests.acceptance.live_site import LARGE_MODEL, LOADING_MODEL, NEWEST
+from tests.acceptance.live_site import LARGE_MODEL, LOADING_MODEL, MODEL, NEWEST
 from tests.acceptance.scenes.texts import ANSWER, CODE, QUESTION
 from tests.waiting import wait_until
 
@@ -175,6 +175,15 @@ async def not_sent(visitor: Visitor) -> None:
 
 
 @scene()
+async def not_sent_in_a_crowd(visitor: Visitor) -> None:
+    """Refused, with a smaller model that would reply."""
+    await visitor.page.route_web_socket(re.compile("/ws/"), refuse_in_a_crowd)
+    await follows_up(visitor)
+    await visitor.send("And why are there two of them in a day?")
+    await visitor.page.get_by_role("button", name="instead").wait_for()
+
+
+@scene()
 async def unconfirmed(visitor: Visitor) -> None:
     """The connection is cut under the message, again and again."""
     await visitor.page.route_web_socket(re.compile("/ws/"), cut_under_messages)
@@ -184,12 +193,20 @@ async def unconfirmed(visitor: Visitor) -> None:
 
 
 def refuse_messages(page: WebSocketRoute) -> None:
+    refuse(page, code="unavailable", retry_after=None, message="The database does not answer. Try again shortly.")
+
+
+def refuse_in_a_crowd(page: WebSocketRoute) -> None:
+    smaller = {"name": MODEL, "title": "SmolLM2 135M"}
+    refuse(page, code="high_demand", retry_after=24, message="High demand on the free plan.", smaller=smaller)
+
+
+def refuse(page: WebSocketRoute, **about: object) -> None:
     server = page.connect_to_server()
 
     def pass_on(frame: str | bytes) -> None:
         if '"type":"send"' in str(frame):
-            refused = {"type": "refused", "id": json.loads(frame)["id"], "code": "unavailable", "retry_after": None}
-            page.send(json.dumps({**refused, "message": "The database does not answer. Try again shortly."}))
+            page.send(json.dumps({"type": "refused", "id": json.loads(frame)["id"], **about}))
         else:
             server.send(frame)
 

@@ -5,7 +5,7 @@ from inference.scheduling.answers import Head, Peeked
 
 
 def head(id: str, tenant: str, lane: str = "paid", *, turn: bool = False) -> Head:
-    return Head(id, lane, tenant, 1, 1, 1, 0, 0, 0, 0.0, 0, "", turn)
+    return Head(id, lane, tenant, 1, 1, 1, 0, 0, 0, 0.0, 0, (), turn)
 
 
 def looked(audit: Audit, *heads: Head, waited_for: str = "", stuck: str = "large") -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from chatsite.database import run_db
-from chatsite.ids import new_id
+from chatsite.ids import new_id, public_id
 from chatsite.redis import async_client
 from inference import presence, readers, services
 from inference.completions import ending, routes
@@ -74,6 +74,19 @@ async def test_a_failed_call_is_begun_anew_with_the_same_key(
     third = await caller.call("POST", PATH, chat(max_tokens=20), idempotency_key=key)
     assert third.json() == again.json()  # the same id and time as well
     assert [row.status for row in await rows()] == ["failed", "succeeded"]
+    await over(house)
+
+
+async def test_a_repeat_is_told_the_id_by_which_its_request_is_found(house: House, caller: Caller, chat: Chat) -> None:
+    await house.engine()
+    await house.runner()
+    key = str(new_id())
+    first = (await caller.call("POST", PATH, chat(max_tokens=5, n=2), idempotency_key=key)).json()
+    again = (await caller.call("POST", PATH, chat(max_tokens=5, n=2), idempotency_key=key)).json()
+    assert (again["id"], again["created"]) == (first["id"], first["created"])
+    found = (await caller.call("GET", f"/v1/requests/{first['id']}")).json()
+    assert found["id"] == found["decision"]["answers"][0]
+    assert {public_id("req", row.id) for row in await rows()} == set(found["decision"]["answers"])
     await over(house)
 
 

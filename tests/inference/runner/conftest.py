@@ -77,6 +77,8 @@ class House:
                 tasks = [task, *runner._loops, *runner._tasks]
                 tasks += [stream._upstream for stream in runner.streams.values() if stream._upstream]
                 await end_tasks(tasks)
+                for dispatcher in runner.dispatchers.values():
+                    await dispatcher.pool.close()
 
     async def ask(
         self,

@@ -117,8 +117,8 @@ async def test_what_prompts_have_in_common_is_promised_for_one_of_them_only(hous
     [member] = pool.ready
     replica = keys.replica(pool.scheduler.prefix, member.row.id)
     await pool.client.hset(replica, "read", 3000)
-    await pool.probe()
-    assert member.capkv == 4945  # the engine holds nothing of those 3,000
+    await wait_until(lambda: member.capkv == 4945)  # the engine holds nothing of those 3,000
+    await pool.publish()
     assert int(await pool.client.hget(replica, "capkv")) == 4945
     await pool.client.hdel(replica, "read")
 
@@ -131,7 +131,7 @@ async def test_a_paid_request_takes_the_place_of_a_free_one_before_its_first_tok
     runner = await house.runner()
     foresight = dispatcher(runner).foresight
     for _ in range(25):  # it has seen enough to decide by
-        foresight._predictors["paid"].observe(Prediction(2.0, 2.0, 2.0, True), 2.0)
+        foresight._predictors["paid"].observe(Prediction(2.0, 2.0, 2.0, True), 2.0, 0.0)
     free = await house.ask(20, tier="free")
     await wait_until(lambda: engine.running == 1)
     paid = await house.ask(20)
@@ -174,7 +174,8 @@ async def test_what_a_request_waits_for_is_predicted_and_learned_from(house: Hou
     await run_db(lambda: Request.objects.filter(id=message.request_id).update(decision=decision))
     second = await house.runner()
     await house.ended(message)
-    assert dispatcher(second).foresight._predictors["paid"].samples == 1
+    [ratios] = [seen.ratios for seen in dispatcher(second).foresight._predictors["paid"]._seen.values()]
+    assert len(ratios) == 1
     assert await async_client().exists(keys.forecast(keys.scheduler(house.model.name)))
 
 

@@ -2,16 +2,20 @@
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from inference.runner import planning
+from inference.runner.placement import Placement
 from inference.runner.planning import LONGEST_HELD, Plan, Retries
 from inference.runner.pool import Pool
 from inference.scheduling.answers import Counters, Head, Peeked
+from inference.scheduling.health import Breaker, usable
 from inference.scheduling.routing import Load
+from inference.scheduling.settings import SchedulerSettings
 
 OPEN = Counters(capn=8, peak_rate=1000.0, open=True)
 
@@ -34,15 +38,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def pool(*replicas: str) -> Pool:
+def pool(*replicas: str, trying: Mapping[str, int] | None = None) -> Pool:
+    """`trying`: those that are half open, and how many requests are under way there."""
+    tried = trying or {}
+
     def member(id: str) -> Any:
         def load(held: Counters, *, usable: bool) -> Load:
             return Load(id, held.qpf, held.kv, held.n, held.capkv, held.capn, held.peak_rate, usable=usable)
 
-        return SimpleNamespace(id=id, load=load)
+        return SimpleNamespace(id=id, load=load, breaker=Breaker(trial=id in tried))
 
     members = {id: member(id) for id in replicas}
-    return cast(Pool, SimpleNamespace(members=members, usable=lambda held: set(members)))
+
+    def taking(coming: Mapping[str, int] | None = None) -> set[str]:
+        held = {id: (each.breaker, tried.get(id, 0) + (coming or {}).get(id, 0)) for id, each in members.items()}
+        return usable(SchedulerSettings(), held, 0.0)
+
+    return cast(Pool, SimpleNamespace(members=members, usable=taking))
 
 
 def head(
@@ -53,14 +65,20 @@ def head(
     input: int = 100,
     turn: bool = True,
     passing: bool = False,
+    avoid: tuple[str, ...] = (),
 ) -> Head:
-    return Head(id, lane, tenant, input, input, input, failures, 0, 0, 0.0, 0, "", turn, failures, passing)
+    return Head(id, lane, tenant, input, input, input, failures, 0, 0, 0.0, 0, avoid, turn, failures, passing)
 
 
-def plan(retries: Retries, *heads: Head, replicas: Mapping[str, Counters] | None = None) -> Plan:
+def plan(
+    retries: Retries,
+    *heads: Head,
+    replicas: Mapping[str, Counters] | None = None,
+    trying: Mapping[str, int] | None = None,
+) -> Plan:
     held = replicas if replicas is not None else {"a": OPEN}
     peeked = Peeked(tuple(heads), dict(held), "")
-    return Plan(pool(*held), peeked, {each.id: {} for each in heads}, retries, random.Random(1))
+    return Plan(pool(*held, trying=trying), peeked, {each.id: {} for each in heads}, retries, random.Random(1))
 
 
 def planned(retries: Retries, *heads: Head, replicas: Mapping[str, Counters] | None = None) -> list[str]:
@@ -124,7 +142,7 @@ def test_lesser_lanes_do_not_go_ahead_of_what_is_held_back(clock: Clock) -> None
 def test_preempted_and_handed_over_ones_are_no_retries(clock: Clock) -> None:
     retries = Retries()
     spent(retries)
-    moved = Head("moved", "paid", "acme", 100, 100, 100, 2, 50, 1, 0.0, 0, "", True, 0)
+    moved = Head("moved", "paid", "acme", 100, 100, 100, 2, 50, 1, 0.0, 0, (), True, 0)
     assert planned(retries, moved, head("fresh", "zeta")) == ["moved", "fresh"]
 
 
@@ -165,3 +183,53 @@ def test_a_place_in_one_lane_is_not_passed_for_what_is_stuck_in_another() -> Non
     large, free = head("large", "acme", "enterprise", input=500), head("free", "zeta", "paid", turn=False, passing=True)
     assert [each.id for each in plan(Retries(), large, free, replicas=BUSY).stuck] == ["large"]
     assert planned(Retries(), large, free, replicas=BUSY) == []
+
+
+BOTH = {"a": OPEN, "b": Counters(qpf=100, n=1, capn=8, peak_rate=1000.0, open=True)}
+
+
+def where(made: Plan) -> list[str]:
+    return [each.member.id for each in made.planned]
+
+
+def test_s28_one_look_sends_a_single_request_to_a_half_open_replica() -> None:
+    heads = [head(f"r{number}", f"tenant{number}", input=10) for number in range(4)]
+    assert where(plan(Retries(), *heads, replicas=BOTH, trying={"a": 0})) == ["a", "b", "b", "b"]
+    assert where(plan(Retries(), *heads, replicas=BOTH, trying={"a": 1})) == ["b"] * 4
+
+
+FULL = {"a": OPEN, "b": Counters(n=8, capn=8, peak_rate=1000.0, open=True), "c": OPEN}
+
+
+def test_what_has_failed_waits_for_a_replica_that_did_not_fail_it_but_not_for_long(clock: Clock) -> None:
+    retries = Retries()
+    again = head("again", "acme", failures=2, avoid=("a", "c"))
+    made = plan(retries, again, replicas=FULL)
+    assert (made.planned, made.stuck) == ([], [again])
+    clock.now += 7.9
+    assert where(plan(retries, again, replicas=FULL)) == []
+    assert where(plan(retries, again, head("fresh", "zeta"), replicas=FULL)) == ["a"]  # others need not wait
+    clock.now += 0.1
+    assert where(plan(retries, again, replicas=FULL)) == ["a"]
+
+
+def test_what_failed_everywhere_does_not_wait(clock: Clock) -> None:
+    again = head("again", "acme", failures=2, avoid=("a", "b", "c"))
+    assert where(plan(Retries(), again, replicas=FULL)) == ["a"]
+
+
+def test_each_failure_has_its_own_wait(clock: Clock) -> None:
+    retries = Retries()
+    again = head("again", "acme", failures=1, avoid=("a", "c"))
+    plan(retries, again, replicas=FULL)
+    clock.now += 8
+    retries.started(again)
+    assert where(plan(retries, again, replicas=FULL)) == []
+
+
+def test_an_attempt_s_record_has_its_tenant_s_time(clock: Clock) -> None:
+    ahead = replace(head("one", "acme"), lead=4096)
+    [placed] = plan(Retries(), ahead).planned
+    record = Placement(placed.choice, (), None, placed.before).record(placed.head, 1)
+    assert (record["replica"], record["lead"]) == ("a", 4096)
+    assert "acme" not in str(record)

@@ -39,7 +39,7 @@ def test_memory_is_promised_down_when_the_engine_preempts_and_anew_when_it_is_an
     known = believed(SEEN, replace(SEEN, preemptions=2))
     assert known.capkv == 76_000
     assert known.load(HELD, 3.0, usable=True).preempted_age == 2
-    known.came_back()
+    known.came_back(4.0)
     assert known.capkv == 0
     known.scraped(SETTINGS, replace(SEEN, kv_tokens=50_000), 9.0)
     assert known.capkv == 47_500
@@ -53,7 +53,7 @@ def test_what_prompts_share_is_promised_once_more_while_the_figures_are_fresh() 
     assert known.promised(SETTINGS, 3.1) == 95_000
     known.scraped(SETTINGS, SEEN, 4.0, read=19_000)
     assert known.promised(SETTINGS, 4.0) == 95_000
-    known.came_back()
+    known.came_back(4.0)
     assert known.promised(SETTINGS, 4.0) == 0
 
 

@@ -76,7 +76,16 @@ def test_a_handover_is_no_failure_and_says_what_to_avoid() -> None:
         assert book.release(NOW, "r", attempt + 1, emitted=attempt, avoid="a") is Released.QUEUED
         assert book.release(NOW, "r", attempt + 1, emitted=attempt) is Released.STALE
     [head] = book.peek(NOW, 1).heads
-    assert (head.avoid, head.emitted, head.attempt) == ("a", 4, 5)
+    assert (head.avoid, head.emitted, head.attempt) == (("a",), 4, 5)
+
+
+def test_every_replica_that_failed_it_is_remembered() -> None:
+    book = book_of()
+    enqueue(book, "r")
+    for attempt, (failed, avoid) in enumerate([(True, "a"), (False, ""), (True, "b")]):
+        start(book, "r", attempt=attempt)
+        assert book.release(NOW, "r", attempt + 1, emitted=0, failed=failed, avoid=avoid) is Released.QUEUED
+    assert book.peek(NOW, 1).heads[0].avoid == ("a", "b")
 
 
 def test_a_preempted_request_waits_again_and_counts_its_preemptions() -> None:

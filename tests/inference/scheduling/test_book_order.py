@@ -26,6 +26,28 @@ def test_lanes_that_are_level_go_in_their_order() -> None:
     assert ids(book) == ["enterprise", "paid", "free", "batch"]
 
 
+def test_a_head_tells_by_how_much_its_tenant_is_ahead_of_the_least_served() -> None:
+    book = book_of(capn=100)
+    for number in range(2):
+        enqueue(book, f"busy{number}", tenant="busy", weight=4.0, now=NOW + number)
+    enqueue(book, "calm", tenant="calm")
+    start(book, "busy0")
+    leads = {head.id: head.lead for head in book.peek(NOW, 9).heads}
+    assert leads == {"calm": 0, "busy1": 100}  # its own wtok, whatever its weight
+
+
+def test_a_lane_that_has_to_wait_tells_of_no_lead() -> None:
+    book = book_of(capn=100)
+    for number in range(2):
+        enqueue(book, f"busy{number}", tenant="busy", now=NOW + number)
+    enqueue(book, "calm", tenant="calm")
+    start(book, "busy0")
+    enqueue(book, "free", "free")
+    book.settle(NOW, "busy0", emitted=1_000_000)
+    assert book.peek(NOW, 9).waited_for == "free"
+    assert {head.lead for head in book.peek(NOW, 9).heads} == {0}
+
+
 def test_idling_earns_no_credit() -> None:
     book = book_of(capn=1000)
     for number in range(50):

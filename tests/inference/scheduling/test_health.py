@@ -27,7 +27,7 @@ SETTINGS = SchedulerSettings()
 def failing(times: int = SETTINGS.ejection.failures) -> Breaker:
     breaker = Breaker()
     for _ in range(times):
-        breaker = breaker.failed()
+        breaker = breaker.failed(-1.0, -1.0)
     return breaker
 
 
@@ -145,10 +145,10 @@ def test_with_a_single_number_of_streams_seen_nothing_is_said_of_more() -> None:
 def test_s28_a_replica_that_fails_five_requests_in_a_row_is_left_out_longer_each_time() -> None:
     pool = {"a": failing(), "b": Breaker(), "c": failing(4)}
     pool = ejected(SETTINGS, pool, 100.0)
-    assert pool["a"] == Breaker(4, 1, 130.0, trial=True)
+    assert pool["a"] == Breaker(4, 1, 130.0, trial=True, since=100.0)
     assert pool["c"].until == 0
     assert usable(SETTINGS, {id: (breaker, 0) for id, breaker in pool.items()}, 129.0) == {"b", "c"}
-    pool["a"] = pool["a"].failed()  # half open: one is enough
+    pool["a"] = pool["a"].failed(130.0, 130.0)  # half open: one is enough
     assert ejected(SETTINGS, pool, 130.0)["a"].until == 190.0
 
 
@@ -157,15 +157,56 @@ def test_s28_a_half_open_replica_gets_one_request_at_a_time_until_one_succeeds()
     assert not may_take(SETTINGS, breaker, 0, 29.9)
     assert may_take(SETTINGS, breaker, 0, 30.0)
     assert not may_take(SETTINGS, breaker, 1, 30.0)
-    assert may_take(SETTINGS, breaker.succeeded(), 9, 30.0)
-    assert breaker.succeeded() == Breaker()
+    assert may_take(SETTINGS, breaker.succeeded(30.0), 9, 31.0)
+    assert breaker.succeeded(30.0) == Breaker(since=0.0)
+
+
+def test_s28_streams_that_began_before_do_not_let_an_ejected_replica_in_again() -> None:
+    breaker = ejected(SETTINGS, {"a": failing(), "b": Breaker()}, 100.0)["a"]
+    for began in (0.0, 99.0, 100.0):
+        assert breaker.succeeded(began) == breaker
+        assert breaker.answers(began) == breaker
+    assert not may_take(SETTINGS, breaker.succeeded(99.0), 0, 129.9)
+
+
+def test_s28_streams_that_began_before_do_not_interrupt_a_row_of_failures() -> None:
+    breaker = Breaker()
+    for second in range(5):
+        breaker = breaker.failed(float(second), float(second)).succeeded(second - 0.5)
+    assert breaker.failures == 5
+    assert breaker.succeeded(4.0).failures == 5
+    assert breaker.succeeded(4.1) == Breaker()
+
+
+def test_failures_of_streams_that_began_before_an_ejection_are_in_it_already() -> None:
+    breaker = ejected(SETTINGS, {"a": failing(), "b": Breaker()}, 100.0)["a"]
+    assert breaker.failed(99.0, 110.0) == breaker
+    assert breaker.failed(131.0, 132.0).failures == 5
+
+
+def test_a_replica_that_is_tried_gets_more_once_it_answers_and_is_forgiven_at_an_end() -> None:
+    breaker = ejected(SETTINGS, {"a": failing(), "b": Breaker()}, 0.0)["a"].answers(31.0)
+    assert may_take(SETTINGS, breaker, 9, 32.0)
+    assert ejected(SETTINGS, {"a": breaker.failed(31.0, 33.0), "b": Breaker()}, 33.0)["a"].until == 93.0  # the second
+    assert breaker.succeeded(31.0) == Breaker(since=0.0)
 
 
 def test_a_replica_that_comes_back_is_tried_at_once() -> None:
-    breaker = ejected(SETTINGS, {"a": failing(), "b": Breaker()}, 0.0)["a"].came_back()
+    breaker = ejected(SETTINGS, {"a": failing(), "b": Breaker()}, 0.0)["a"].came_back(0.5)
     assert may_take(SETTINGS, breaker, 0, 1.0)
     assert not may_take(SETTINGS, breaker, 1, 1.0)
-    assert not Breaker().came_back().trial
+    assert not Breaker().came_back(0.5).trial
+    assert Breaker().came_back(0.5).came_back(1.0) == Breaker(since=1.0)
+
+
+def test_s28_what_failed_as_a_replica_went_down_does_not_eject_it_when_it_is_back() -> None:
+    breaker = failing(20).came_back(10.0)
+    assert breaker.failed(9.0, 12.0) == breaker  # noticed late
+    assert ejected(SETTINGS, {"a": breaker, "b": Breaker()}, 10.1)["a"] is breaker
+    assert (may_take(SETTINGS, breaker, 0, 10.1), may_take(SETTINGS, breaker, 1, 10.1)) == (True, False)
+    assert breaker.came_back(20.0).trial  # it went down again before it was tried
+    assert breaker.succeeded(9.0) == breaker
+    assert breaker.succeeded(11.0) == Breaker(since=10.0)
 
 
 @pytest.mark.parametrize(("size", "bad", "most"), [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 2, 1), (6, 3, 2), (9, 4, 3)])

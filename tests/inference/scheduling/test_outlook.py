@@ -31,13 +31,21 @@ def test_the_best_replica_counts_and_who_waits_ahead() -> None:
     assert seen.predict(SETTINGS, "paid", 500, 10, ahead=4).raw == 1.0 + 4 * 100 / 2000
 
 
-def test_an_engine_that_reads_another_prompt_takes_nobody_at_once() -> None:
+def test_an_engine_that_reads_a_long_prompt_takes_nobody_at_once() -> None:
     idle, reading, full = place("a"), place("b", qpf=10), place("c", n=8)
     assert view(idle).takes(SETTINGS, "paid", 5000, 10, 0)
     assert view(idle).takes(SETTINGS, "paid", 5000, 10, 7)
     assert not view(idle).takes(SETTINGS, "paid", 5000, 10, 8)
-    assert not view(reading, full).takes(SETTINGS, "paid", 50, 10, 0)
+    assert view(reading, full).takes(SETTINGS, "paid", 50, 10, 0)  # that takes a hundredth of the objective
+    assert not view(place("b", qpf=101), full).takes(SETTINGS, "paid", 50, 10, 0)
+    assert not view(reading).takes(SETTINGS, "batch", 50, 10, 0)  # it has no objective
     assert not view(idle, waiting={"paid": 1}).takes(SETTINGS, "paid", 50, 10, 0)
+
+
+def test_who_has_no_more_than_an_equal_part_of_what_runs_is_not_too_much() -> None:
+    seen = view(running={"paid": 20, "free": 5})
+    assert seen.in_its_part("paid", 6, 3) and not seen.in_its_part("paid", 7, 3)
+    assert not seen.in_its_part("batch", 1, 1)
 
 
 def test_what_was_learned_in_a_lane_is_used_in_it() -> None:

@@ -140,13 +140,21 @@ def test_one_in_a_hundred_goes_elsewhere_to_explore() -> None:
     assert 25 <= len(explored) <= 80
 
 
-def test_the_one_that_just_failed_it_and_a_suspect_are_last_but_are_choices() -> None:
-    avoiding = replace(CHAT, avoid="a")
-    assert pick(avoiding, load("a"), load("b", n=9), a=4000).id == "b"
-    assert pick(avoiding, load("a"), load("b", n=10)).id == "a"
-    frozen = load("a", metrics_age=11.0)
-    assert pick(CHAT, frozen, load("b", n=9)).id == "b"
-    assert pick(CHAT, frozen, load("b", n=10)).id == "a"
+def test_those_that_failed_it_are_not_gone_back_to_while_another_is_there_though_full() -> None:
+    avoiding = replace(CHAT, avoid=("a", "c"))
+    assert pick(avoiding, load("a"), load("b", n=9), load("c"), a=4000).id == "b"
+    assert pick(avoiding, load("a"), load("b", n=10), load("c")).why is Why.NONE
+    assert pick(avoiding, load("a"), load("b", qpf=10_000), load("c")).why is Why.NONE
+    assert pick(avoiding, load("a"), load("b", usable=False), load("c", n=1)).id == "a"
+    assert pick(avoiding, load("a"), load("b", n=10, metrics_age=11.0), load("c", n=1)).id == "a"
+    assert pick(avoiding, load("a"), load("b", metrics_age=11.0), load("c")).id == "b"
+    assert pick(avoiding, load("a"), load("b", n=10), load("d", metrics_age=11.0)).why is Why.NONE
+
+
+def test_a_suspect_is_the_last_choice_but_one() -> None:
+    for changes in ({"metrics_age": 11.0}, {"failures": 5}):
+        assert pick(CHAT, load("a", **changes), load("b", n=9)).id == "b"
+        assert pick(CHAT, load("a", **changes), load("b", n=10)).id == "a"
 
 
 loads = st.lists(
@@ -188,7 +196,7 @@ def test_invariant_2_a_replica_is_chosen_exactly_when_one_can_start_it(
 
 
 def head(id: str, lane: str, turn: bool) -> Head:
-    return Head(id, lane, "t", 1, 1, 1, 0, 0, 0, 0.0, 0, "", turn)
+    return Head(id, lane, "t", 1, 1, 1, 0, 0, 0, 0.0, 0, (), turn)
 
 
 def test_among_equals_the_best_match_goes_first_and_the_others_follow_in_their_order() -> None:
@@ -196,3 +204,13 @@ def test_among_equals_the_best_match_goes_first_and_the_others_follow_in_their_o
     heads += [head("r", "paid", False), head("s", "paid", False)]
     ordered = with_best_match_first(heads, {"q": 0.9, "r": 0.5, "s": 1.0, "p": 0.1})
     assert [each.id for each in ordered] == ["f", "q", "p", "r", "s"]
+
+
+def test_what_is_late_is_passed_by_no_better_match_and_passes_nobody_itself() -> None:
+    """Else who has nothing cached waits until all who have are a quantum ahead."""
+    ranks = [("a", 900.0), ("b", 100.0), ("c", 900.0), ("d", 900.0)]
+    heads = [replace(head(id, "paid", True), rank=rank) for id, rank in ranks]
+    matches = {"a": 0.1, "c": 0.5, "d": 0.9}
+    assert [each.id for each in with_best_match_first(heads, matches, late=10.0)] == ["d", "c", "a", "b"]
+    assert [each.id for each in with_best_match_first(heads, matches, late=500.0)] == ["a", "b", "d", "c"]
+    assert [each.id for each in with_best_match_first(heads, {}, late=500.0)] == ["a", "b", "c", "d"]

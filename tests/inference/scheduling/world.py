@@ -265,9 +265,8 @@ class World:
     def _release(self, runner: str, stream: Stream, *, failed: bool = False, preempted: bool = False) -> None:
         del self.runners[runner][stream.id]
         truth = self.truths[stream.id]
-        released = self.book.release(
-            self.now, stream.id, stream.attempt, emitted=stream.position, failed=failed, preempted=preempted
-        )
+        how = {"failed": failed, "preempted": preempted, "avoid": stream.replica if failed else ""}
+        released = self.book.release(self.now, stream.id, stream.attempt, emitted=stream.position, **how)
         if released in (Released.CANCELLED, Released.FAILED):
             self._end(truth, released)
 
