@@ -196,7 +196,7 @@ class PredictionSettings(Section):
     """Predicted time to first token."""
 
     quantile: float = number(0.9, 0.5, 0.999)
-    samples: int = number(100, 1, 100_000)  # kept of each size of wait
+    samples: int = number(200, 1, 100_000)  # kept of each size of wait
     min_samples: int = number(20, 1, 100_000)  # of a size, to go by it; until then nothing is decided by prediction
     remember_seconds: float = number(600.0, 1.0, 86_400.0)  # a size that has not come for so long is forgotten
     shortest_seconds: float = number(0.02, 0.0001, 10.0)  # a shorter prediction is compared as this
