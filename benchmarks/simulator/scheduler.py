@@ -1,26 +1,24 @@
 """The product's scheduling rules as a policy of the simulator: what web process and runners do, without their I/O.
 
 Acceptance predicts and admits, runners peek, choose and commit, heartbeats charge, scrapes inform: all by the code in
-inference/scheduling. Only the plumbing is here and in `upkeep`.
+inference/scheduling. Only the plumbing is here, in `acceptance` and in `upkeep`.
 """
 
 import random
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from benchmarks.simulator.acceptance import Acceptance
 from benchmarks.simulator.cluster import SHED, Cluster, Replica, Request
 from benchmarks.simulator.replica_view import ReplicaView
 from benchmarks.simulator.tickets import Audit, Options, Ticket
 from benchmarks.simulator.upkeep import Upkeep
-from inference.scheduling.admission import Action, RetryBudget, admit, is_in_time, should_preempt, victim
+from inference.scheduling.admission import RetryBudget, should_preempt, victim
 from inference.scheduling.answers import Committed, Counters, Head
 from inference.scheduling.book import Book
-from inference.scheduling.outlook import Counted, Place, View
-from inference.scheduling.prediction import Order, Predictor
 from inference.scheduling.prefixes import Matched, PrefixIndex, checkpoint_hashes
 from inference.scheduling.routing import HOPING, Demand, Load, assess, choose, usable, with_best_match_first
-from inference.scheduling.settings import LANES, SchedulerSettings
+from inference.scheduling.settings import SchedulerSettings
 
 PEEK = 8  # heads of each lane
 WAKE_SECONDS = 0.002  # from an event until a runner has looked
@@ -28,8 +26,6 @@ MATCHES_KEPT = 0.25  # seconds
 PREEMPTION_PAUSE = 0.2  # seconds after a victim was told
 NO_DEADLINE = 10**12
 AUDIT_SECONDS = 0.05
-MEAN_ALPHA = 0.1
-COUNTERS_SECONDS = 0.05
 
 
 class Scheduler:
@@ -45,18 +41,11 @@ class Scheduler:
         self.audit = Audit()
         self.tickets: dict[str, Ticket] = {}
         self.views: dict[str, ReplicaView] = {}
-        self.predictors = {lane: Predictor(self.settings.prediction) for lane in LANES}
-        self.orders = {lane: Order() for lane in LANES}
         self.retries = RetryBudget(self.settings.admission)
         self.runners = list(range(self.options.runners))
         self.redis_up = True
-        self.seen: View | None = None
-        self.let_in: Counter[str] = Counter()  # since that was seen, by lane
-        self.let_in_of: Counter[tuple[str, str]] = Counter()  # by lane and tenant
-        self._ended_at = self._gap = 0.0  # seconds; between two ends, a moving average
         self._outputs: dict[str, float] = {}
-        self._uncached = dict.fromkeys(LANES, 0.0)
-        self._wake_at = self._looked_at = -1.0
+        self._wake_at = -1.0
         self._preempt_from = 0.0
         self._turn = 0
 
@@ -66,6 +55,7 @@ class Scheduler:
         self.cluster = cluster
         self.index = PrefixIndex(self.settings.prefix, cluster.profile.block)
         self.upkeep = Upkeep(self)
+        self.acceptance = Acceptance(self)
         for replica in cluster.replicas:
             self.joined(replica)
         cluster.at(AUDIT_SECONDS, self._look_for_idleness)
@@ -80,7 +70,7 @@ class Scheduler:
         if not self.redis_up:
             self.tickets[ticket.id] = ticket  # accepted; entered when Redis is back
             return
-        if not self._admitted(ticket):
+        if not self.acceptance.admits(ticket):
             self.cluster.end(request, SHED)
             return
         self.tickets[ticket.id] = ticket
@@ -104,8 +94,7 @@ class Scheduler:
         ticket = self._ticket(request)
         lane = request.job.lane
         self._outputs[lane] = _moved(self._outputs.get(lane), request.job.output)
-        gap = self.cluster.now - self._ended_at
-        self._gap, self._ended_at = 0.9 * (self._gap or gap) + 0.1 * gap, self.cluster.now
+        self.acceptance.ended()
         self.forget(ticket)
         self.wake()
 
@@ -161,89 +150,13 @@ class Scheduler:
         )
         ticket.rank = ticket.rank or self.now_ms + min(self.settings.order.aging_ms, 1000 * ticket.uncached / peak)
 
-    def _admitted(self, ticket: Ticket) -> bool:
-        """By what was seen at the last tick, as in inference.admission."""
-        job = ticket.request.job
-        if self.seen is None:
-            return True
-        self._look_again()
-        since = self.let_in[job.lane]
-        waiting = self.seen.waiting[job.lane] + since
-        ahead: float = since
-        if self.seen.waiting[job.lane]:
-            before, order = self._before_next(job.lane, job.tenant), self.orders[job.lane]
-            order.came(before, waiting)
-            ahead = order.served_before(min(before, waiting), waiting)
-        ticket.prediction = self.seen.predict(self.settings, job.lane, job.input, ticket.expected_output, ahead)
-        spared = self.seen.in_its_share(self.settings, job.lane)
-        admission = admit(self.settings, job.lane, ticket.prediction, waiting, self.rng, in_its_share=spared)
-        taken = self.seen.takes(self.settings, job.lane, job.input, ticket.expected_output, since)
-        taken = taken or self._is_modest(ticket, waiting)
-        if self.options.shedding and admission.action is Action.SHED and not taken:
-            self.audit.shed += 1
-            ticket.let_in = self.rng.random() < self.options.control
-            self.audit.let_in += ticket.let_in
-            if not ticket.let_in:
-                return False
-        self.let_in[job.lane] += 1
-        self.let_in_of[job.lane, job.tenant] += 1
-        return True
-
-    def _is_modest(self, ticket: Ticket, waiting: int) -> bool:
-        job, prediction, seen = ticket.request.job, ticket.prediction, self.seen
-        if prediction is None or seen is None or waiting >= self.settings.admission.queue_cap:
-            return False
-        own = self.book.under_way(job.lane, job.tenant)
-        tenants = self.book.tenants(job.lane) + (not own)
-        own += self.let_in_of[job.lane, job.tenant]
-        modest = not own or seen.in_its_part(job.lane, own + 1, tenants)
-        return modest and is_in_time(self.settings, job.lane, prediction)
-
-    def _before_next(self, lane: str, tenant: str) -> int:
-        return self.book.before_next(self.now_ms, lane, tenant, self.let_in_of[lane, tenant])
-
-    def _look_again(self) -> None:
-        """Acceptance reads counters and lengths itself, as in inference.forecast."""
-        if self.seen is None or self.cluster.now - self._looked_at < COUNTERS_SECONDS:
-            return
-        self._looked_at = self.cluster.now
-        counters = self.book.peek(self.now_ms, 0, [place.id for place in self.seen.places]).replicas
-        held = {id: Counted(each.qpf, each.kv, each.n) for id, each in counters.items()}
-        self.seen = self.seen.with_counters(self.book.waiting(), self.book.running_by_lane(), held)
-        self._nobody_let_in()
-
-    def look(self) -> None:
-        """Once a second: what a runner tells all processes."""
-        loads = [load for load in self.loads() if load.usable]
-        longest = max(self._gap, self.cluster.now - self._ended_at)
-        self.seen = View(
-            waiting=self.book.waiting(),
-            uncached=dict(self._uncached),
-            learned={lane: predictor.learned for lane, predictor in self.predictors.items()},
-            places=[Place.of(load) for load in loads],
-            ends=1 / longest if self._gap else 0.0,
-            running=self.book.running_by_lane(),
-        )
-        self._nobody_let_in()
-
-    def _nobody_let_in(self) -> None:
-        self.let_in.clear()
-        self.let_in_of.clear()
-
     def _learn(self, ticket: Ticket) -> None:
         request = ticket.request
         expected = ticket.matches.get(ticket.replica)
         if request.sequence is not None and self.options.affinity:
             blocks = request.hashes[: request.job.input // self.cluster.profile.block]
             self.index.correct(self.cluster.now, ticket.replica, blocks, expected, request.sequence.cached)
-        if ticket.prediction is None or ticket.moved:
-            return
-        actual = self.cluster.now - request.job.at
-        objective = self.settings.lane(request.job.lane).objective_seconds
-        if ticket.prediction.trusted:
-            self.audit.predictions.append((ticket.prediction.expected, ticket.prediction.p90, actual))
-            self.audit.shed_in_vain += ticket.let_in and objective is not None and actual <= objective
-        self.predictors[request.job.lane].observe(ticket.prediction, actual, self.cluster.now)
+        self.acceptance.learn(ticket)
 
     def forget(self, ticket: Ticket) -> None:
         """Settled."""
@@ -343,8 +256,7 @@ class Scheduler:
         if not committed.attempt:
             return False
         ticket.own_prefill = choice.uncached
-        mean = self._uncached[head.lane]
-        self._uncached[head.lane] = mean + MEAN_ALPHA * (choice.uncached - mean) if mean else float(choice.uncached)
+        self.acceptance.placed(head.lane, choice.uncached)
         self._send(ticket, choice.id, runner, committed)
         return True
 
@@ -365,11 +277,12 @@ class Scheduler:
     def _make_place(self, head: Head) -> None:
         """Some running work ends for a request that would otherwise miss its objective; as in runner.preemption."""
         now = self.cluster.now
-        if self.seen is None or now < self._preempt_from or not self.settings.lane(head.lane).preempts:
+        seen = self.acceptance.seen
+        if seen is None or now < self._preempt_from or not self.settings.lane(head.lane).preempts:
             return
         output = max(0, head.kv - head.input)
-        prediction = self.seen.predict(self.settings, head.lane, head.input, output, ahead=0)
-        prediction = replace(prediction, trusted=self.seen.knows(head.lane))
+        prediction = seen.predict(self.settings, head.lane, head.input, output, ahead=0)
+        prediction = replace(prediction, trusted=seen.knows(head.lane))
         waited = now - head.rank / 1000
         if not should_preempt(self.settings, head.lane, prediction, waited=waited, can_start=False):
             return

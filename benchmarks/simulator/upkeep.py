@@ -39,7 +39,7 @@ class Upkeep:
             for view in own.views.values():
                 own.describe(view)
             self._reap()
-            own.look()
+            own.acceptance.look()
             own.wake()
         self.cluster.at(self.cluster.now + own.settings.lease.heartbeat_seconds, self._tick)
 
