@@ -26,6 +26,7 @@ from inference.runner.beats import Beats
 from inference.runner.dispatch import Dispatcher
 from inference.runner.flush import Flusher, Persister
 from inference.runner.pool import PROBE_SECONDS, Pool
+from inference.runner.reopening import reopen
 from inference.runner.stream import Interruption, Stream
 from inference.scheduling.answers import Answer
 
@@ -121,7 +122,7 @@ class Runner:
 
     async def _reopen(self, stream: Stream) -> None:
         try:
-            if not await stream.reopen(self.id):
+            if not await reopen(stream, self.id):
                 stream.interrupt(Interruption.FENCED)
         except (RedisError, DatabaseError, InterfaceError, OSError) as error:
             log.warning("not re-opened yet", request=str(stream.id), error=str(error))  # the next heartbeat asks again

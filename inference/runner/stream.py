@@ -119,7 +119,7 @@ class Stream:
             return
         except Exception:
             log.exception("attempt failed")  # our own fault: counts as an attempt, so that it ends
-            await self._give_back(failed=True)
+            await self._give_back(failed=True, by_engine=False)
             return
         if self.interruption is None:
             if self.output.received:  # else an earlier attempt had everything
@@ -338,14 +338,15 @@ class Stream:
                 log.warning("recovering waits for the database", error=str(error))
                 await asyncio.sleep(0.5)
 
-    async def _give_back(self, *, failed: bool = False, preempted: bool = False) -> None:
+    async def _give_back(self, *, failed: bool = False, by_engine: bool = True, preempted: bool = False) -> None:
         """Back to the queue at the old rank, with what was emitted; ended when it failed too often."""
-        if failed:
+        blamed = failed and by_engine
+        if blamed:
             self.member.failed(self.sent)  # before anything takes time: others are about to be sent there
         await self.runner.flusher.flush([self])
         await self.runner.persister.save([self])
         try:
-            if failed:
+            if blamed:
                 await self.pool.suspect(self.member)
             outcome = await self.pool.scheduler.release(
                 self.head.id,
@@ -353,7 +354,7 @@ class Stream:
                 emitted=len(self.output.ids),
                 failed=failed,
                 preempted=preempted,
-                avoid=self.member.id if failed else "",
+                avoid=self.member.id if blamed else "",
             )
         except (RedisError, OSError) as error:
             log.warning("not given back; its lease will run out", error=str(error))
@@ -363,41 +364,3 @@ class Stream:
                 await self._settle(ENDINGS[outcome])
             else:
                 await settle_unclaimed(self.id, ENDINGS[outcome])
-
-    # After Redis lost its data
-
-    async def reopen(self, runner_id: UUID) -> bool:
-        """Enters lease and log again from memory; False when PostgreSQL gives the request to somebody else."""
-        if self.request is None:
-            return True  # not ours yet: the claim decides
-        held = await run_db(claims.held, self.id, self.claim)
-        if held is None:
-            return False
-        if held.cancel_requested_at is not None:  # the flag was lost with the rest
-            self.interrupt(Interruption.CANCELLED)
-        call = self.pool.scheduler.reopen_call(
-            self.head.id,
-            self.head.lane,
-            self.head.tenant,
-            attempt=self.attempt,
-            replica=self.member.id,
-            runner=str(runner_id),
-            input=self.head.input,
-            kv=self.head.kv,
-            emitted=len(self.output.ids),
-            uncached=0 if self.output.first_token_at else self.placement.choice.uncached,
-            deadline=self.head.deadline,
-            rank=self.head.rank,
-            weight=self.request.weight,
-        )
-        opened = await self.pool.scheduler.run(call)
-        if not opened:
-            return False
-        async with self.runner.flusher.lock:  # an entry that comes before the beginning would be a gap to readers
-            [result] = await run_pipeline(async_client(), [self.opening])
-            if result != 1:
-                return False
-            self.opened = True
-            self.output.log_anew()
-        self.runner.flusher.mark(self, urgent=True)
-        return True

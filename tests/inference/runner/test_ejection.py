@@ -7,6 +7,7 @@ import pytest
 
 from inference import services
 from inference.runner.member import Member
+from inference.runner.output import Output
 from inference.runner.pool import Pool
 from inference.runner.process import Runner
 from inference.scheduling.health import Breaker
@@ -104,6 +105,22 @@ async def test_s28_a_half_open_replica_has_one_request_until_that_has_shown_that
     for message in [*messages, *later]:
         assert (await house.ended(message)).status == "complete"
     assert member.breaker == Breaker(since=member.breaker.since)
+    await house.nothing_is_held()
+
+
+async def test_a_mistake_of_ours_is_no_failure_of_the_replica(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await house.engine()
+    runner = await house.runner()
+    await all_ready(runner, house)
+
+    def broken(*_: object) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(Output, "begin", broken)
+    messages = [await house.ask(5, prompt=[5, number]) for number in range(3)]
+    done = [await house.ended(message, 30) for message in messages]
+    assert {(each.status, each.error_code) for each in done} == {("failed", "engine_unavailable")}
+    assert member_of(runner, engine).breaker.failures == 0
     await house.nothing_is_held()
 
 
